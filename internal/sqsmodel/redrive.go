@@ -1,0 +1,40 @@
+package sqsmodel
+
+import "time"
+
+// exhausted returns the dead-letter queue that a message has to go to instead of
+// being received: the policy acts at the receive after the last one allowed.
+func (s *Server) exhausted(q *queue, m *message) *queue {
+	if q.settings.deadLetterARN == "" || m.receives < q.settings.maxReceives {
+		return nil
+	}
+	return s.byARN(q.settings.deadLetterARN)
+}
+
+func (s *Server) byARN(arn string) *queue {
+	for _, q := range s.queues {
+		if q.arn == arn {
+			return q
+		}
+	}
+	return nil
+}
+
+// deadLetter moves a message with its id, attributes and receive count. On a
+// standard queue its age goes on, on a FIFO queue its retention starts again and
+// its message id becomes its deduplication id.
+func (s *Server) deadLetter(from, to *queue, m *message, at time.Time) {
+	s.emit(from, m, DeadLettered, at, "", 0)
+	s.remove(from, m)
+	moved := *m
+	moved.place, moved.age = 0, 0
+	moved.receipt, moved.changes, moved.duplicate = 0, 0, false
+	moved.state, moved.visibleAt = Visible, at
+	moved.sourceID = from.arn
+	if to.fifo {
+		moved.sentAt = at
+		moved.dedupID = m.id
+		moved.sequence = s.sequenceNumber()
+	}
+	s.add(to, &moved)
+}
