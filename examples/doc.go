@@ -1,0 +1,2 @@
+// Package examples holds programs as users of sqsworker would run them; each is a folder of its own.
+package examples

@@ -1,0 +1,139 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+)
+
+// Client is the one call that a [Heartbeat] makes. *sqs.Client has it.
+type Client interface {
+	ChangeMessageVisibilityBatch(context.Context, *sqs.ChangeMessageVisibilityBatchInput, ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityBatchOutput, error)
+}
+
+// Receipt is what a receive granted for one message.
+type Receipt struct {
+	// MessageID only names the message in errors.
+	MessageID string
+	// Handle is the receipt handle.
+	Handle string
+	// RequestedAt is when the receive request was sent, by time.Now(): the lease counts from there.
+	RequestedAt time.Time
+	// Visibility is what the receive granted; zero means the Heartbeat's own visibility.
+	Visibility time.Duration
+}
+
+// Heartbeat holds the leases of one queue's messages. It is safe for concurrent use.
+type Heartbeat struct {
+	client   Client
+	queueURL string
+	cfg      Config
+	log      *slog.Logger
+	reserve  time.Duration // what is left of a full lease when its renewal comes due
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	leases sync.WaitGroup // keep goroutines
+	calls  sync.WaitGroup // calls in flight, and the timer that starts them
+
+	batch batcher
+	count counters
+	// failing is true from the first failed call until one succeeds, so that an outage is two log lines.
+	failing atomic.Bool
+}
+
+type counters struct {
+	held, calls, entries, renewed, failed, lost, ceilings atomic.Int64
+	margin                                                atomic.Int64
+}
+
+// Stats counts since [New].
+type Stats struct {
+	Held     int64 // leases held now
+	Calls    int64 // ChangeMessageVisibilityBatch calls sent
+	Entries  int64 // entries in them: Entries/Calls is how full they were
+	Renewed  int64 // renewals that SQS confirmed
+	Failed   int64 // entries that failed and were tried again
+	Lost     int64 // leases that ended with ErrLost
+	Ceilings int64 // holders told by ErrCeiling
+	// LeastMargin is the least time that was left of a lease when its renewal was confirmed;
+	// negative when none was renewed yet. Near zero, leases are about to lapse.
+	LeastMargin time.Duration
+}
+
+// New returns a Heartbeat for one queue. Every mistake in the configuration is in the error.
+func New(c Client, queueURL string, cfg Config) (*Heartbeat, error) {
+	cfg, err := cfg.withDefaults()
+	if c == nil {
+		err = errors.Join(errors.New("heartbeat: no client: pass an *sqs.Client"), err)
+	}
+	if queueURL == "" {
+		err = errors.Join(errors.New("heartbeat: no queue URL"), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := &Heartbeat{client: c, queueURL: queueURL, cfg: cfg, log: cfg.Logger, reserve: cfg.Visibility - cfg.Interval}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.count.margin.Store(int64(noMargin))
+	h.batch.init(h)
+	return h, nil
+}
+
+const noMargin = time.Duration(1<<63 - 1)
+
+// Hold keeps one received message invisible, in a goroutine of its own, until [Lease.Settle] or
+// [Lease.Release]; one of them must be called. The context is derived from ctx and ends with cause
+// [ErrLost], [ErrCeiling], or [ErrSettled]; the end of ctx itself ends the context but not the lease:
+// a message stays held until it is settled. After [Heartbeat.Close] the lease is not renewed.
+func (h *Heartbeat) Hold(ctx context.Context, r Receipt) (context.Context, *Lease) {
+	if r.Visibility == 0 {
+		r.Visibility = h.cfg.Visibility
+	}
+	if r.RequestedAt.IsZero() {
+		r.RequestedAt = time.Now()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	l := &Lease{h: h, cancel: cancel, id: r.MessageID, wake: make(chan struct{}, 1), index: -1}
+	l.grant(r)
+	h.count.held.Add(1)
+	h.leases.Add(1)
+	go l.keep()
+	return ctx, l
+}
+
+// Close ends what is still held without writing anything for it, breaks off calls in flight and waits
+// for the goroutines. Settle or release everything first.
+func (h *Heartbeat) Close() {
+	h.cancel()
+	h.batch.close()
+	h.leases.Wait()
+	h.calls.Wait()
+}
+
+// Stats returns the counts so far.
+func (h *Heartbeat) Stats() Stats {
+	margin := time.Duration(h.count.margin.Load())
+	if margin == noMargin {
+		margin = -1
+	}
+	return Stats{
+		Held: h.count.held.Load(), Calls: h.count.calls.Load(), Entries: h.count.entries.Load(),
+		Renewed: h.count.renewed.Load(), Failed: h.count.failed.Load(), Lost: h.count.lost.Load(),
+		Ceilings: h.count.ceilings.Load(), LeastMargin: margin,
+	}
+}
+
+func (h *Heartbeat) observeMargin(margin time.Duration) {
+	for {
+		least := h.count.margin.Load()
+		if int64(margin) >= least || h.count.margin.CompareAndSwap(least, int64(margin)) {
+			return
+		}
+	}
+}

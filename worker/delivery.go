@@ -1,0 +1,41 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/sqsworker/sqsworker/heartbeat"
+)
+
+// delivery is one receive of one message on its way through the worker.
+type delivery struct {
+	message Message
+	run     *run
+	lease   *heartbeat.Lease
+	ctx     context.Context // ends with the lease
+	sentAt  time.Time       // when the receive request was sent
+
+	// The registry's mutex guards these.
+	stage     stage
+	successor *delivery // a newer receive of a message whose lease was lost while its handler runs on
+}
+
+// stage is how far a delivery has come.
+type stage int
+
+const (
+	waiting   stage = iota // held, not started
+	running                // its handler runs
+	deleting               // its handler succeeded; never to be run again
+	releasing              // given back
+	abandoned              // given back while its handler still runs: the handler's result comes too late
+)
+
+func (d *delivery) receipt(handle string) heartbeat.Receipt {
+	return heartbeat.Receipt{MessageID: d.message.ID, Handle: handle, RequestedAt: d.sentAt, Visibility: d.run.visibility}
+}
+
+// hold starts the lease.
+func (d *delivery) hold(handle string) {
+	d.ctx, d.lease = d.run.heartbeat.Hold(d.run.handling, d.receipt(handle))
+}

@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
+)
+
+// maxReceive is the most that one ReceiveMessage returns.
+const maxReceive = 10
+
+var errCorrupt = errors.New("worker: the body doesn't match the MD5 that SQS sent with it")
+
+// receive makes one ReceiveMessage for n slots, passes what arrives to the dispatcher and gives back the slots that
+// stayed empty. It runs in a goroutine of its own, started by the poller.
+func (r *run) receive(n int) (got int, err error) {
+	sent := time.Now()
+	ctx, cancel := context.WithTimeout(r.polling, r.wait+receiveSlack)
+	defer cancel()
+	in := &sqs.ReceiveMessageInput{
+		QueueUrl:                    &r.w.queueURL,
+		MaxNumberOfMessages:         int32(n),
+		WaitTimeSeconds:             int32(max(r.wait, 0) / time.Second),
+		VisibilityTimeout:           int32(r.visibility / time.Second), // said, so that the lease is what we think it is
+		MessageAttributeNames:       r.cfg.MessageAttributes,
+		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
+	}
+	r.stats.receives.Add(1)
+	out, err := r.client.ReceiveMessage(ctx, in, r.receiveOptions...)
+	if err != nil {
+		r.slots.give(n)
+		if ambiguous(err) {
+			r.stats.ambiguousReceives.Add(1)
+		}
+		return 0, err
+	}
+	got = len(out.Messages)
+	r.slots.give(n - got)
+	r.arrived(out.Messages, sent)
+	return got, nil
+}
+
+// arrived takes in the messages of one receive, each on its own.
+func (r *run) arrived(messages []types.Message, sent time.Time) {
+	now := time.Now()
+	r.stats.received.Add(int64(len(messages)))
+	batch := make([]*delivery, 0, len(messages))
+	for i := range messages {
+		in := &messages[i]
+		d := &delivery{run: r, sentAt: sent}
+		d.message.fill(in, r.w.queueURL, now)
+		if r.admit(d, aws.ToString(in.ReceiptHandle), corrupt(in)) {
+			batch = append(batch, d)
+		}
+	}
+	r.dispatcher.push(batch)
+}
+
+// admit reports whether the message is to be run; otherwise it has seen to it.
+func (r *run) admit(d *delivery, handle string, isCorrupt bool) bool {
+	switch r.registry.admit(d, handle) {
+	case admitAdopt:
+		r.stats.duplicates.Add(1)
+		r.slots.give(1)
+		return false
+	case admitQueue:
+		r.stats.duplicates.Add(1)
+		return false
+	case admitDelete:
+		r.stats.suppressed.Add(1)
+		r.delete(d)
+		r.slots.give(1)
+		return false
+	}
+	switch {
+	case r.stopping.Load():
+		r.release(d, 0, &r.stats.releasedUnstarted)
+		r.slots.give(1)
+		return false
+	case isCorrupt:
+		r.stats.corrupt.Add(1)
+		r.fail(d, outcome{kind: failed, delay: -1, err: errCorrupt})
+		r.slots.give(1)
+		return false
+	}
+	return true
+}
+
+// corrupt checks the body as the SDK would, which fails the whole receive for one bad message.
+func corrupt(m *types.Message) bool {
+	if m.Body == nil || m.MD5OfBody == nil {
+		return false
+	}
+	sum := md5.Sum([]byte(*m.Body))
+	var digits [2 * md5.Size]byte
+	hex.Encode(digits[:], sum[:])
+	return string(digits[:]) != *m.MD5OfBody
+}
+
+// ambiguous tells whether SQS may have handed out messages in an answer that never arrived; they come back when their
+// visibility runs out.
+func ambiguous(err error) bool {
+	var api smithy.APIError
+	return !errors.As(err, &api)
+}
+
+// describe is an SQS error without what SQS puts into its texts.
+func describe(err error) string {
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		return fmt.Sprintf("%s: %s", api.ErrorCode(), api.ErrorMessage())
+	}
+	return err.Error()
+}
