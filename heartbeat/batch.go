@@ -309,8 +309,8 @@ func (l *Lease) applyEntry(e *entry, sent time.Time) (answer func(), lost error)
 	switch {
 	case e.result == nil && e.final:
 		l.ended = ErrSettled
-		answer = l.answerLocked(nil)
-		return func() { l.cancel(ErrSettled); answer() }, nil
+		tell := l.answerLocked(nil)
+		return func() { l.cancel(ErrSettled); tell() }, nil
 	case e.result == nil:
 		l.renewedLocked(e, sent)
 		if e.want {

@@ -42,9 +42,9 @@ type Config struct {
 	// Visibility, at most one minute. At least zero ([NoMargin] says zero), at most half of MaxHold.
 	CeilingMargin time.Duration
 
-	// MaxCalls bounds the renewal calls in flight at once. Default 256: a hundred thousand leases
-	// of 30 s that come due in the same instant are renewed in time at 200 ms a call. From 1 to 2,048
-	// (the SDK's limit of connections to one host).
+	// MaxCalls bounds the renewal calls in flight at once; only what is due is. Default 1,000: a hundred
+	// thousand leases of 6 s that come due in the same instant are renewed in time at 200 ms a call. From 1
+	// to 2,048 (the SDK's limit of connections to one host).
 	MaxCalls int
 
 	// Logger takes a warning when renewals begin to fail and a note when they work again; nothing
@@ -73,7 +73,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.CeilingMargin = 0
 	}
 	if c.MaxCalls == 0 {
-		c.MaxCalls = 256
+		c.MaxCalls = 1000
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
