@@ -34,63 +34,6 @@ var choices = map[string][]string{
 	"FifoThroughputLimit":       {"perQueue", "perMessageGroupId"},
 }
 
-var fifoOnly = []string{"ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit", "FifoQueue"}
-
-func (s *Server) createQueue(x *exchange, in *sqs.CreateQueueInput) (reply, error) {
-	name := value(in.QueueName)
-	if err := checkQueueName(name, in.Attributes); err != nil {
-		return nil, err
-	}
-	if q := s.queues[name]; q != nil {
-		for k, v := range in.Attributes {
-			if q.attribute(k) != v {
-				return nil, fail("QueueNameExists", "A queue already exists with the same name and a different value for attribute %s", k)
-			}
-		}
-		return object{text("QueueUrl", q.url)}, nil
-	}
-	if at, ok := s.deleted[name]; ok && x.now.Before(at.Add(s.cfg.QueueDeletedWait)) {
-		return nil, fail("QueueDeletedRecently")
-	}
-	q := s.newQueue(name, x.now)
-	if err := s.setAttributes(q, in.Attributes); err != nil {
-		return nil, err
-	}
-	for k, v := range in.Tags {
-		q.tags[k] = v
-	}
-	delete(s.deleted, name)
-	s.queues[name], s.byURL[q.url] = q, q
-	return object{text("QueueUrl", q.url)}, nil
-}
-
-func checkQueueName(name string, attrs map[string]string) *apiError {
-	if name == "" {
-		return missing("QueueName")
-	}
-	base, fifo := strings.CutSuffix(name, ".fifo")
-	if len(name) > 80 || base == "" || strings.IndexFunc(base, func(r rune) bool { return !wordRune(r) }) >= 0 ||
-		fifo && attrs["FifoQueue"] != "true" {
-		return fail("InvalidParameterValue", "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
-	}
-	if !fifo && attrs["FifoQueue"] == "true" {
-		return fail("InvalidParameterValue", "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with .fifo suffix and be 1 to 80 in length.")
-	}
-	return nil
-}
-
-func (s *Server) getQueueURL(x *exchange, in *sqs.GetQueueUrlInput) (reply, error) {
-	if value(in.QueueName) == "" {
-		return nil, missing("QueueName")
-	}
-	owner := in.QueueOwnerAWSAccountId
-	q := s.queues[*in.QueueName]
-	if q == nil || owner != nil && *owner != s.cfg.AccountID {
-		return nil, fail("QueueDoesNotExist")
-	}
-	return object{text("QueueUrl", q.url)}, nil
-}
-
 func (s *Server) getQueueAttributes(x *exchange, in *sqs.GetQueueAttributesInput) (reply, error) {
 	values := map[string]string{}
 	for _, n := range in.AttributeNames {
@@ -123,9 +66,23 @@ func (s *Server) setQueueAttributes(x *exchange, in *sqs.SetQueueAttributesInput
 	if err := s.setAttributes(x.queue, in.Attributes); err != nil {
 		return nil, err
 	}
-	x.queue.modified = x.now
-	s.touch(x.queue)
+	q := x.queue
+	if q.fifo {
+		s.delayAgain(q)
+	}
+	q.modified = x.now
+	s.touch(q) // the retention may have changed
 	return empty{}, nil
+}
+
+// delayAgain: on a FIFO queue a new delay also holds for the messages that are
+// delayed already, on a standard queue only for the next ones.
+func (s *Server) delayAgain(q *queue) {
+	for _, m := range q.messages {
+		if m.state == Delayed {
+			s.setState(q, m, Delayed, m.sentAt.Add(q.settings.delay))
+		}
+	}
 }
 
 var attributeNames = []string{
@@ -195,6 +152,12 @@ func (s *Server) setAttributes(q *queue, values map[string]string) *apiError {
 	if merged["FifoThroughputLimit"] == "perMessageGroupId" && merged["DeduplicationScope"] != "messageGroup" {
 		return invalidValue("perMessageGroupId", "FifoThroughputLimit", "It can be set to perMessageGroupId only when DeduplicationScope is messageGroup.")
 	}
+	if merged["KmsMasterKeyId"] != "" {
+		if values["SqsManagedSseEnabled"] == "true" {
+			return fail("InvalidAttributeName", "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE.")
+		}
+		delete(merged, "SqsManagedSseEnabled")
+	}
 	q.attrs = merged
 	q.settings = q.parseSettings()
 	return nil
@@ -208,8 +171,8 @@ func (s *Server) checkAttribute(q *queue, name, v string) *apiError {
 		return nil
 	}
 	if words, ok := choices[name]; ok {
-		if slices.Contains(fifoOnly, name) && !q.fifo {
-			return fail("InvalidAttributeName", "Unknown Attribute %s.", name)
+		if err := checkFIFOAttribute(q, name, v); err != nil {
+			return err
 		}
 		if !slices.Contains(words, v) {
 			return fail("InvalidAttributeValue", "Invalid value for the parameter %s.", name)
@@ -232,6 +195,23 @@ func (s *Server) checkAttribute(q *queue, name, v string) *apiError {
 	return fail("InvalidAttributeName", "Unknown Attribute %s.", name)
 }
 
+func checkFIFOAttribute(q *queue, name, v string) *apiError {
+	switch name {
+	case "FifoQueue":
+		if q.fifo && v != "true" {
+			return fail("InvalidAttributeValue", "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.")
+		}
+	case "DeduplicationScope", "FifoThroughputLimit":
+		if !q.fifo {
+			return fail("InvalidAttributeName", "You can specify the %s only when FifoQueue is set to true.", name)
+		}
+	}
+	if !q.fifo && (name == "FifoQueue" || name == "ContentBasedDeduplication") {
+		return fail("InvalidAttributeName", "Unknown Attribute %s.", name)
+	}
+	return nil
+}
+
 // redrivePolicy is the attribute's JSON; AWS takes maxReceiveCount as a number
 // or a string.
 type redrivePolicy struct {
@@ -239,10 +219,15 @@ type redrivePolicy struct {
 	MaxReceiveCount     json.RawMessage `json:"maxReceiveCount"`
 }
 
+const defaultMaxReceives = 10
+
 func parseRedrivePolicy(v string) (arn string, receives int, ok bool) {
 	var p redrivePolicy
 	if json.Unmarshal([]byte(v), &p) != nil {
 		return "", 0, false
+	}
+	if len(p.MaxReceiveCount) == 0 {
+		return p.DeadLetterTargetArn, defaultMaxReceives, true
 	}
 	n, err := strconv.Atoi(strings.Trim(string(p.MaxReceiveCount), `"`))
 	return p.DeadLetterTargetArn, n, err == nil
@@ -254,8 +239,14 @@ func (s *Server) checkRedrivePolicy(q *queue, v string) *apiError {
 	}
 	refuse := func(reason string) *apiError { return invalidValue(v, "RedrivePolicy", reason) }
 	arn, receives, ok := parseRedrivePolicy(v)
-	if !ok || arn == "" {
+	if !ok {
 		return refuse("Redrive policy is not a valid JSON map.")
+	}
+	if arn == "" {
+		return refuse("Redrive policy does not contain mandatory attribute: deadLetterTargetArn.")
+	}
+	if strings.Count(arn, ":") != 5 || !strings.HasPrefix(arn, "arn:") {
+		return refuse("Invalid value for deadLetterTargetArn.")
 	}
 	if receives < 1 || receives > 1000 {
 		return refuse("Invalid value for maxReceiveCount: " + strconv.Itoa(receives) + ", valid values are from 1 to 1000 both inclusive.")
@@ -263,6 +254,9 @@ func (s *Server) checkRedrivePolicy(q *queue, v string) *apiError {
 	target := s.byARN(arn)
 	if target == nil {
 		return refuse("Dead letter target does not exist.")
+	}
+	if target == q {
+		return refuse("Dead letter target cannot be the source queue itself.")
 	}
 	if target.fifo != q.fifo {
 		return refuse("Dead-letter queue must be same type of queue as the source.")
@@ -283,30 +277,38 @@ func (p allowPolicy) allows(sourceARN string) bool {
 	return true
 }
 
-func parseAllowPolicy(v string) (p allowPolicy, ok bool) {
+func parseAllowPolicy(v string) (p allowPolicy, reason string) {
 	var in struct {
 		RedrivePermission string   `json:"redrivePermission"`
 		SourceQueueArns   []string `json:"sourceQueueArns"`
 	}
 	if v == "" {
-		return p, true
+		return p, ""
 	}
 	if json.Unmarshal([]byte(v), &in) != nil {
-		return p, false
+		return p, "Amazon SQS can't create the redrive allow policy, as it’s in an unsupported format."
 	}
 	n := len(in.SourceQueueArns)
 	switch in.RedrivePermission {
 	case "allowAll", "denyAll":
-		ok = n == 0
+		if n > 0 {
+			reason = "Amazon SQS can't create the redrive allow policy. To specify one or more source queue ARNs, you must set redrivePermission to byQueue."
+		}
 	case "byQueue":
-		ok = n >= 1 && n <= 10
+		if n == 0 {
+			reason = "Amazon SQS can't create the redrive allow policy. When you specify the byQueue permission type, you must also specify one or more sourceQueueArns values."
+		} else if n > 10 {
+			reason = "Amazon SQS can't create the redrive allow policy. You can specify up to 10 source queue ARNs."
+		}
+	default:
+		reason = "Amazon SQS can't create the redrive allow policy, as it’s in an unsupported format."
 	}
-	return allowPolicy{in.RedrivePermission, in.SourceQueueArns}, ok
+	return allowPolicy{in.RedrivePermission, in.SourceQueueArns}, reason
 }
 
 func checkAllowPolicy(v string) *apiError {
-	if _, ok := parseAllowPolicy(v); !ok {
-		return invalidValue(v, "RedriveAllowPolicy", "Amazon SQS can't create the redrive allow policy: redrivePermission is allowAll, denyAll, or byQueue with 1 to 10 sourceQueueArns.")
+	if _, reason := parseAllowPolicy(v); reason != "" {
+		return invalidValue(v, "RedriveAllowPolicy", reason)
 	}
 	return nil
 }

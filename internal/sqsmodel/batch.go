@@ -5,10 +5,7 @@ import "strings"
 const maxEntries = 10
 
 // batch applies a batch entry by entry: one's failure is no other's.
-func (x *exchange) batch(kind string, apply func(i int) (*sent, *apiError)) (reply, error) {
-	if err := checkBatch(kind, x.entryIDs); err != nil {
-		return nil, err
-	}
+func (x *exchange) batch(apply func(i int) (*sent, *apiError)) reply {
 	out := &batch{}
 	for i, id := range x.entryIDs {
 		scripted := x.entryErrors[i]
@@ -27,7 +24,7 @@ func (x *exchange) batch(kind string, apply func(i int) (*sent, *apiError)) (rep
 			out.succeeded = append(out.succeeded, batchEntry{id, done})
 		}
 	}
-	return out, nil
+	return out
 }
 
 func (e *apiError) entry(id string) batchFailure {

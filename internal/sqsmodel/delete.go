@@ -11,9 +11,12 @@ func (s *Server) deleteMessage(x *exchange, in *sqs.DeleteMessageInput) (reply, 
 }
 
 func (s *Server) deleteMessageBatch(x *exchange, in *sqs.DeleteMessageBatchInput) (reply, error) {
-	return x.batch("DeleteMessageBatchRequestEntry", func(i int) (*sent, *apiError) {
+	if err := checkBatch("DeleteMessageBatchRequestEntry", x.entryIDs); err != nil {
+		return nil, err
+	}
+	return x.batch(func(i int) (*sent, *apiError) {
 		return nil, s.delete(x.queue, in.Entries[i].ReceiptHandle, x.now)
-	})
+	}), nil
 }
 
 // delete succeeds for a message that is gone. A standard queue also takes a

@@ -85,7 +85,7 @@ func (s *Server) takeGroups(q *queue, limit int, at time.Time) []*message {
 		g := head.group
 		for m := g.head; m != nil && m.state == Visible && len(taken) < limit; {
 			next := m.next
-			if dlq := s.exhausted(q, m); dlq != nil {
+			if dlq := s.exhausted(q, m, at); dlq != nil {
 				s.deadLetter(q, dlq, m, at)
 			} else {
 				taken = append(taken, m)
@@ -115,6 +115,14 @@ func (q *queue) dedupKey(groupID, dedupID string) string {
 		return groupID + "\x00" + dedupID
 	}
 	return dedupID
+}
+
+// duplicateOf finds the send that m repeats.
+func (q *queue) duplicateOf(m *message, now time.Time) *duplicate {
+	if !q.fifo {
+		return nil
+	}
+	return q.dedup.find(q.dedupKey(m.groupID, m.dedupID), now)
 }
 
 func (d *deduplication) find(key string, now time.Time) *duplicate {

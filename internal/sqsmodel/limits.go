@@ -56,36 +56,39 @@ func checkAttributeName(name string) *apiError {
 	lower := strings.ToLower(name)
 	switch {
 	case name == "" || len(name) > 256:
-		return fail("InvalidParameterValue", "Message (user) attribute name must be shorter than 256 Bytes")
-	case strings.HasPrefix(lower, "aws.") || strings.HasPrefix(lower, "amazon."):
-		return fail("InvalidParameterValue", "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are reserved for internal use.")
-	case strings.IndexFunc(name, func(r rune) bool { return !wordRune(r) && r != '.' }) >= 0,
-		name[0] == '.', name[len(name)-1] == '.', strings.Contains(name, ".."):
-		return fail("InvalidParameterValue", "Invalid characters found. Attribute name can only contain alphanumeric characters, hyphens, underscores and periods, no period at either end or after another.")
+		return fail("InvalidParameterValue", "Message (user) attribute names must be shorter than 256 Bytes")
+	case strings.IndexFunc(name, func(r rune) bool { return !wordRune(r) && r != '.' }) >= 0, strings.Contains(name, ".."):
+		return fail("InvalidParameterValue", "Message (user) attributes name can only contain upper and lower score characters, digits, periods, hyphens and underscores. ")
+	case strings.HasPrefix(lower, "aws.") || strings.HasPrefix(lower, "amazon.") || name[0] == '.' || name[len(name)-1] == '.':
+		return fail("InvalidParameterValue", "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are reserved for internal use. Additionally, they cannot start or end with '.'.")
 	}
 	return nil
 }
 
 func checkAttributeValue(name string, v types.MessageAttributeValue) *apiError {
 	dataType := value(v.DataType)
-	if dataType == "" {
-		return fail("InvalidParameterValue", "The message attribute '%s' must contain a non-empty message attribute type.", name)
-	}
 	base, _, _ := strings.Cut(dataType, ".")
 	switch {
-	case len(dataType) > 256 || base != "String" && base != "Number" && base != "Binary":
-		return fail("InvalidParameterValue", "The message attribute '%s' has an invalid message attribute type, the set of supported type prefixes is Binary, Number, and String.", name)
+	case dataType == "":
+		return fail("InvalidParameterValue", "Missing required parameter DataType")
+	case base != "String" && base != "Number" && base != "Binary":
+		return fail("InvalidParameterValue", `Type for parameter MessageAttributes.Attribute_name.DataType must be prefixed with "String", "Binary", or "Number", but was: %s`, dataType)
+	case len(dataType) > 256:
+		return fail("InvalidParameterValue", "Message (user) attribute types must be shorter than 256 Bytes")
 	case len(v.StringListValues) > 0 || len(v.BinaryListValues) > 0:
 		return fail("UnsupportedOperation", "Message attribute list values in SendMessage operation are not supported.")
-	case v.StringValue == nil && v.BinaryValue == nil, v.StringValue != nil && *v.StringValue == "", v.StringValue == nil && len(v.BinaryValue) == 0:
-		return fail("InvalidParameterValue", "The message attribute '%s' must contain a non-empty message attribute value for message attribute type '%s'.", name, base)
-	case (base == "Binary") != (v.BinaryValue != nil) || (base == "Binary") == (v.StringValue != nil):
-		return fail("InvalidParameterValue", "The message attribute '%s' with type '%s' must use field '%s'.", name, base, map[bool]string{true: "Binary", false: "String"}[base == "Binary"])
 	}
-	if v.StringValue != nil {
-		if err := checkCharacters(*v.StringValue); err != nil {
-			return err
+	if base == "Binary" {
+		if len(v.BinaryValue) == 0 || v.StringValue != nil {
+			return fail("InvalidParameterValue", "Message (user) attribute '%s' must contain a non-empty value of type 'Binary'.", name)
 		}
+		return nil
+	}
+	if value(v.StringValue) == "" || v.BinaryValue != nil {
+		return fail("InvalidParameterValue", "Message (user) attribute '%s' must contain a non-empty value of type 'String'.", name)
+	}
+	if checkCharacters(*v.StringValue) != nil { // in an attribute it's another error than in a body
+		return fail("InvalidParameterValue", invalidCharacters)
 	}
 	if base == "Number" {
 		if _, err := strconv.ParseFloat(*v.StringValue, 64); err != nil {
@@ -99,7 +102,7 @@ const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 func checkToken(name, s string) *apiError {
 	if s == "" || len(s) > 128 || strings.IndexFunc(s, func(r rune) bool { return !wordRune(r) && !strings.ContainsRune(punctuation, r) }) >= 0 {
-		return invalidValue(s, name, "The "+name+" can only include alphanumeric and punctuation characters. 1 to 128 in length.")
+		return invalidValue(s, name, name+" can only include alphanumeric and punctuation characters. 1 to 128 in length.")
 	}
 	return nil
 }

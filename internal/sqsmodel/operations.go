@@ -40,28 +40,51 @@ var operations map[string]operation
 func init() { // not an initializer: the operations refer to the table
 	operations = map[string]operation{
 		"CreateQueue":        action(nil, (*Server).createQueue),
+		"DeleteQueue":        onQueue(func(x *exchange, in *sqs.DeleteQueueInput) { x.queueURL = in.QueueUrl }, (*Server).deleteQueue),
 		"GetQueueUrl":        action(nil, (*Server).getQueueURL),
+		"ListQueues":         action(nil, (*Server).listQueues),
+		"PurgeQueue":         onQueue(func(x *exchange, in *sqs.PurgeQueueInput) { x.queueURL = in.QueueUrl }, (*Server).purgeQueue),
 		"GetQueueAttributes": onQueue(func(x *exchange, in *sqs.GetQueueAttributesInput) { x.queueURL = in.QueueUrl }, (*Server).getQueueAttributes),
 		"SetQueueAttributes": onQueue(func(x *exchange, in *sqs.SetQueueAttributesInput) { x.queueURL = in.QueueUrl }, (*Server).setQueueAttributes),
 
-		"SendMessage":      onQueue(func(x *exchange, in *sqs.SendMessageInput) { x.queueURL = in.QueueUrl }, (*Server).sendMessage),
+		"SendMessage":      onQueue(describeSend, (*Server).sendMessage),
 		"SendMessageBatch": onQueue(describeSendBatch, (*Server).sendMessageBatch),
-
-		"ReceiveMessage": onQueue(describeReceive, (*Server).receiveMessage),
+		"ReceiveMessage":   onQueue(describeReceive, (*Server).receiveMessage),
 
 		"DeleteMessage":                onQueue(describeDelete, (*Server).deleteMessage),
 		"DeleteMessageBatch":           onQueue(describeDeleteBatch, (*Server).deleteMessageBatch),
 		"ChangeMessageVisibility":      onQueue(describeVisibility, (*Server).changeMessageVisibility),
 		"ChangeMessageVisibilityBatch": onQueue(describeVisibilityBatch, (*Server).changeMessageVisibilityBatch),
+
+		"ListDeadLetterSourceQueues": onQueue(func(x *exchange, in *sqs.ListDeadLetterSourceQueuesInput) { x.queueURL = in.QueueUrl }, (*Server).listDeadLetterSourceQueues),
+		"StartMessageMoveTask":       action(nil, (*Server).startMessageMoveTask),
+		"ListMessageMoveTasks":       action(nil, (*Server).listMessageMoveTasks),
+		"CancelMessageMoveTask":      action(nil, (*Server).cancelMessageMoveTask),
+
+		"TagQueue":         onQueue(func(x *exchange, in *sqs.TagQueueInput) { x.queueURL = in.QueueUrl }, (*Server).tagQueue),
+		"UntagQueue":       onQueue(func(x *exchange, in *sqs.UntagQueueInput) { x.queueURL = in.QueueUrl }, (*Server).untagQueue),
+		"ListQueueTags":    onQueue(func(x *exchange, in *sqs.ListQueueTagsInput) { x.queueURL = in.QueueUrl }, (*Server).listQueueTags),
+		"AddPermission":    onQueue(func(x *exchange, in *sqs.AddPermissionInput) { x.queueURL = in.QueueUrl }, (*Server).addPermission),
+		"RemovePermission": onQueue(func(x *exchange, in *sqs.RemovePermissionInput) { x.queueURL = in.QueueUrl }, (*Server).removePermission),
 	}
 }
 
-func describeSendBatch(x *exchange, in *sqs.SendMessageBatchInput) {
+func describeSend(x *exchange, in *sendInput) {
+	x.queueURL = in.QueueUrl
+	in.SendMessageInput.DelaySeconds = value(in.DelaySeconds)
+	x.call.Input = &in.SendMessageInput
+}
+
+func describeSendBatch(x *exchange, in *sendBatchInput) {
 	x.queueURL, x.call.Entries = in.QueueUrl, len(in.Entries)
+	sdk := &in.SendMessageBatchInput
 	for _, e := range in.Entries {
+		e.SendMessageBatchRequestEntry.DelaySeconds = value(e.DelaySeconds)
+		sdk.Entries = append(sdk.Entries, e.SendMessageBatchRequestEntry)
 		x.entryIDs = append(x.entryIDs, value(e.Id))
 		x.subjects = append(x.subjects, value(e.MessageBody))
 	}
+	x.call.Input = sdk
 }
 
 func describeReceive(x *exchange, in *receiveInput) {

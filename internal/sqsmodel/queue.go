@@ -33,6 +33,8 @@ type message struct {
 	dedupID  string
 	sequence string
 	sourceID string // ARN of the queue that the redrive policy took it from
+	hopped   time.Time
+	hops     int // through redrive policies at that moment
 
 	sentAt        time.Time // SentTimestamp, and the start of its retention
 	firstReceived time.Time
@@ -62,7 +64,6 @@ type queue struct {
 	purged             time.Time
 	attrs              map[string]string // as they were set
 	tags               map[string]string
-	statements         []statement // AddPermission
 	settings           settings
 	messages           map[uint64]*message
 	visible            messageHeap
@@ -232,10 +233,10 @@ func (s *Server) expireRetention(q *queue, at time.Time) {
 }
 
 func (s *Server) advanceAll(now time.Time) {
+	s.runTasks(now)
 	for _, q := range s.sortedQueues() {
 		s.advance(q, now)
 	}
-	s.runTasks(now)
 	s.settle(now)
 }
 

@@ -152,7 +152,7 @@ func (s *Server) takeAny(q *queue, p *poll, limit int, at time.Time) (taken []*m
 			missed = append(missed, m)
 			continue
 		}
-		if dlq := s.exhausted(q, m); dlq != nil {
+		if dlq := s.exhausted(q, m, at); dlq != nil {
 			s.deadLetter(q, dlq, m, at)
 			continue
 		}
@@ -250,8 +250,8 @@ func (s *Server) await(ctx context.Context, x *exchange, p *poll) ([]delivery, e
 		now := time.Now()
 		q := x.queue
 		if !p.served && p.err == nil {
-			s.advance(q, now)
 			s.runTasks(now)
+			s.advance(q, now)
 			s.touch(q)
 			s.settle(now)
 		}
@@ -287,6 +287,7 @@ func (s *Server) abandon(q *queue, p *poll) (served bool) {
 	s.lock()
 	defer s.unlock()
 	now := time.Now()
+	s.runTasks(now)
 	s.advance(q, now)
 	if p.served || p.err != nil {
 		return true

@@ -1,21 +1,26 @@
 package sqsmodel
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // exhausted returns the dead-letter queue that a message has to go to instead of
-// being received: the policy acts at the receive after the last one allowed.
-func (s *Server) exhausted(q *queue, m *message) *queue {
+// being received: the policy acts at the receive after the last one allowed. A
+// policy whose target is gone does nothing.
+func (s *Server) exhausted(q *queue, m *message, at time.Time) *queue {
 	if q.settings.deadLetterARN == "" || m.receives < q.settings.maxReceives {
 		return nil
+	}
+	if m.hopped.Equal(at) && m.hops >= len(s.queues) {
+		return nil // policies in a circle
 	}
 	return s.byARN(q.settings.deadLetterARN)
 }
 
 func (s *Server) byARN(arn string) *queue {
-	for _, q := range s.queues {
-		if q.arn == arn {
-			return q
-		}
+	if q := s.queues[arn[strings.LastIndexByte(arn, ':')+1:]]; q != nil && q.arn == arn {
+		return q
 	}
 	return nil
 }
@@ -31,6 +36,9 @@ func (s *Server) deadLetter(from, to *queue, m *message, at time.Time) {
 	moved.receipt, moved.changes, moved.duplicate = 0, 0, false
 	moved.state, moved.visibleAt = Visible, at
 	moved.sourceID = from.arn
+	if moved.hops++; !moved.hopped.Equal(at) {
+		moved.hops, moved.hopped = 1, at
+	}
 	if to.fifo {
 		moved.sentAt = at
 		moved.dedupID = m.id

@@ -14,41 +14,80 @@ type outgoing struct {
 	body             *string
 	attrs            map[string]types.MessageAttributeValue
 	system           map[string]types.MessageSystemAttributeValue
-	delay            int32
+	delay            *int32
 	groupID, dedupID *string
 	trace            string // the HTTP header
 }
 
-func (s *Server) sendMessage(x *exchange, in *sqs.SendMessageInput) (reply, error) {
-	o := outgoing{
+// sendInput and sendBatchInput tell a DelaySeconds that was left out, for which
+// the queue's delay holds, from 0.
+type sendInput struct {
+	sqs.SendMessageInput
+	DelaySeconds *int32
+}
+
+type sendBatchInput struct {
+	sqs.SendMessageBatchInput
+	Entries []sendEntry
+}
+
+type sendEntry struct {
+	types.SendMessageBatchRequestEntry
+	DelaySeconds *int32
+}
+
+func (s *Server) sendMessage(x *exchange, in *sendInput) (reply, error) {
+	done, err := s.send(x.queue, outgoing{
 		body: in.MessageBody, attrs: in.MessageAttributes, system: in.MessageSystemAttributes,
 		delay: in.DelaySeconds, groupID: in.MessageGroupId, dedupID: in.MessageDeduplicationId,
 		trace: x.header.Get("X-Amzn-Trace-Id"),
-	}
-	done, err := s.send(x.queue, o, x.now)
+	}, x.now)
 	if err != nil {
 		return nil, err
 	}
 	return done, nil
 }
 
-func (s *Server) sendMessageBatch(x *exchange, in *sqs.SendMessageBatchInput) (reply, error) {
-	total := 0
-	for _, e := range in.Entries {
-		total += messageSize(value(e.MessageBody), e.MessageAttributes)
+func (s *Server) sendMessageBatch(x *exchange, in *sendBatchInput) (reply, error) {
+	if err := checkSendBatch(x, in); err != nil {
+		return nil, err
 	}
-	if total > maxMessageSize {
-		return nil, fail("BatchRequestTooLong", "Batch requests cannot be longer than %d bytes. You have sent %d bytes.", maxMessageSize, total)
-	}
-	return x.batch("SendMessageBatchRequestEntry", func(i int) (*sent, *apiError) {
+	return x.batch(func(i int) (*sent, *apiError) {
 		e := in.Entries[i]
 		return s.send(x.queue, outgoing{
 			body: e.MessageBody, attrs: e.MessageAttributes, system: e.MessageSystemAttributes,
 			delay: e.DelaySeconds, groupID: e.MessageGroupId, dedupID: e.MessageDeduplicationId,
 			trace: x.header.Get("X-Amzn-Trace-Id"),
 		}, x.now)
-	})
+	}), nil
 }
+
+// checkSendBatch has what fails the whole call; on a FIFO queue that is also an
+// entry without its group or deduplication id.
+func checkSendBatch(x *exchange, in *sendBatchInput) *apiError {
+	if err := checkBatch("SendMessageBatchRequestEntry", x.entryIDs); err != nil {
+		return err
+	}
+	total := 0
+	for _, e := range in.Entries {
+		total += messageSize(value(e.MessageBody), e.MessageAttributes)
+		if !x.queue.fifo {
+			continue
+		}
+		if e.MessageGroupId == nil {
+			return fail("InvalidParameterValue", "The request must contain the parameter MessageGroupId.")
+		}
+		if e.MessageDeduplicationId == nil && !x.queue.settings.contentDedup {
+			return fail("InvalidParameterValue", noDedupID)
+		}
+	}
+	if total > maxMessageSize {
+		return fail("BatchRequestTooLong", "Batch requests cannot be longer than %d bytes. You have sent %d bytes.", maxMessageSize, total)
+	}
+	return nil
+}
+
+const noDedupID = "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
 
 func (s *Server) send(q *queue, o outgoing, now time.Time) (*sent, *apiError) {
 	if err := o.check(q); err != nil {
@@ -59,27 +98,16 @@ func (s *Server) send(q *queue, o outgoing, now time.Time) (*sent, *apiError) {
 		groupID: value(o.groupID), dedupID: o.dedup(q), sentAt: now,
 	}
 	done := &sent{md5: m.md5, attrsMD5: m.attrsMD5}
-	if h, ok := o.system["AWSTraceHeader"]; ok {
-		m.trace = value(h.StringValue)
-		done.systemMD5 = md5OfAttributes(map[string]types.MessageAttributeValue{
-			"AWSTraceHeader": {DataType: h.DataType, StringValue: h.StringValue},
-		})
-	} else {
-		m.trace = o.trace
+	m.trace, done.systemMD5 = o.traceHeader()
+	if first := q.duplicateOf(m, now); first != nil {
+		m.id, done.id, done.sequence = first.id, first.id, first.sequence
+		s.emit(q, m, Deduplicated, now, "", 0)
+		return done, nil
 	}
+	m.id = s.uuid()
 	if q.fifo {
-		key := q.dedupKey(m.groupID, m.dedupID)
-		if first := q.dedup.find(key, now); first != nil {
-			done.id, done.sequence = first.id, first.sequence
-			m.id = first.id
-			s.emit(q, m, Deduplicated, now, "", 0)
-			return done, nil
-		}
 		m.sequence = s.sequenceNumber()
-		m.id = s.uuid()
-		q.dedup.add(key, m, now.Add(s.cfg.DedupInterval))
-	} else {
-		m.id = s.uuid()
+		q.dedup.add(q.dedupKey(m.groupID, m.dedupID), m, now.Add(s.cfg.DedupInterval))
 	}
 	if delay := o.delayed(q); delay > 0 {
 		m.state, m.visibleAt = Delayed, now.Add(delay)
@@ -90,11 +118,23 @@ func (s *Server) send(q *queue, o outgoing, now time.Time) (*sent, *apiError) {
 	return done, nil
 }
 
+// traceHeader is the message's AWSTraceHeader, or else the call's own header,
+// which SQS copies into it.
+func (o outgoing) traceHeader() (trace, systemMD5 string) {
+	h, ok := o.system["AWSTraceHeader"]
+	if !ok {
+		return o.trace, ""
+	}
+	return value(h.StringValue), md5OfAttributes(map[string]types.MessageAttributeValue{
+		"AWSTraceHeader": {DataType: h.DataType, StringValue: h.StringValue},
+	})
+}
+
 // delayed is the message's own delay, or the queue's. A FIFO queue knows only
 // the queue's.
 func (o outgoing) delayed(q *queue) time.Duration {
-	if !q.fifo && o.delay > 0 {
-		return time.Duration(o.delay) * time.Second
+	if !q.fifo && o.delay != nil {
+		return time.Duration(*o.delay) * time.Second
 	}
 	return q.settings.delay
 }
@@ -128,8 +168,8 @@ func (o outgoing) check(q *queue) *apiError {
 			return err
 		}
 	}
-	if o.delay < 0 || o.delay > maxDelay {
-		return invalidValue(o.delay, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
+	if d := value(o.delay); d < 0 || d > maxDelay {
+		return invalidValue(d, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
 	}
 	return o.checkFIFO(q)
 }
@@ -159,12 +199,12 @@ func (o outgoing) checkFIFO(q *queue) *apiError {
 	switch {
 	case o.groupID == nil:
 		return missing("MessageGroupId")
-	case o.delay > 0:
-		return invalidValue(o.delay, "DelaySeconds", "The request include parameter that is not valid for this queue type.")
+	case value(o.delay) > 0:
+		return invalidValue(*o.delay, "DelaySeconds", "The request include parameter that is not valid for this queue type.")
 	case o.dedupID != nil:
 		return checkToken("MessageDeduplicationId", *o.dedupID)
 	case !q.settings.contentDedup:
-		return fail("InvalidParameterValue", "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly")
+		return fail("InvalidParameterValue", noDedupID)
 	}
 	return nil
 }

@@ -77,10 +77,13 @@ func (s *Server) changeMessageVisibility(x *exchange, in *visibilityInput) (repl
 }
 
 func (s *Server) changeMessageVisibilityBatch(x *exchange, in *sqs.ChangeMessageVisibilityBatchInput) (reply, error) {
-	return x.batch("ChangeMessageVisibilityBatchRequestEntry", func(i int) (*sent, *apiError) {
+	if err := checkBatch("ChangeMessageVisibilityBatchRequestEntry", x.entryIDs); err != nil {
+		return nil, err
+	}
+	return x.batch(func(i int) (*sent, *apiError) {
 		e := in.Entries[i]
 		return nil, s.changeVisibility(x.queue, e.ReceiptHandle, e.VisibilityTimeout, x.now)
-	})
+	}), nil
 }
 
 func (s *Server) changeVisibility(q *queue, text *string, seconds int32, now time.Time) *apiError {
