@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -232,22 +231,21 @@ func (a *account) events(kind sqsmodel.EventKind, want int64) {
 // raw posts to the model as a client without an SDK does.
 func (a *account) raw(action, body string) (status int, header http.Header, answer string) {
 	a.Helper()
+	res, err := a.s.Do(newRequest(a, action, body))
+	if err != nil {
+		a.Fatal(err)
+	}
+	return res.StatusCode, res.Header, readAll(a.T, res)
+}
+
+type typesMessage = types.Message
+
+func newRequest(a *account, action, body string) *http.Request {
+	a.Helper()
 	req, err := http.NewRequestWithContext(a.Context(), http.MethodPost, "https://sqs.us-east-1.amazonaws.com/", strings.NewReader(body))
 	if err != nil {
 		a.Fatal(err)
 	}
 	req.Header.Set("X-Amz-Target", "AmazonSQS."+action)
-	res, err := a.s.Do(req)
-	if err != nil {
-		a.Fatal(err)
-	}
-	var b strings.Builder
-	if _, err := fmt.Fprint(&b, readAll(a.T, res)); err != nil {
-		a.Fatal(err)
-	}
-	return res.StatusCode, res.Header, b.String()
+	return req
 }
-
-func elapsed(since time.Time) time.Duration { return time.Since(since) }
-
-type typesMessage = types.Message
