@@ -2,4 +2,16 @@ module github.com/sqsworker/sqsworker/internal/bench
 
 go 1.25
 
+require (
+	github.com/aws/aws-sdk-go-v2 v1.48.0
+	github.com/aws/aws-sdk-go-v2/service/sqs v1.53.0
+	github.com/sqsworker/sqsworker v0.0.0
+)
+
+require (
+	github.com/aws/aws-sdk-go-v2/internal/configsources v1.5.12 // indirect
+	github.com/aws/aws-sdk-go-v2/internal/endpoints/v2 v2.8.12 // indirect
+	github.com/aws/smithy-go v1.28.9 // indirect
+)
+
 replace github.com/sqsworker/sqsworker => ../../
