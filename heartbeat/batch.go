@@ -329,6 +329,11 @@ func (l *Lease) applyEntry(e *entry, sent time.Time) (answer func(), lost error)
 	default:
 		l.h.count.failed.Add(1)
 		l.retryLocked(e.result)
+		if given := sent.Add(time.Duration(e.seconds) * time.Second); e.final && unanswered(e.result) && given.Before(l.deadline) {
+			// It may have been given back, and be somebody else's from then on. On a standard queue a second
+			// release by this handle would take it away from them.
+			l.deadline = given
+		}
 	}
 	return nil, nil
 }

@@ -188,7 +188,8 @@ func (l *Lease) finish(reason error) (before error, inCall chan struct{}) {
 }
 
 // Release gives the message back: no more renewals, and its visibility becomes d from the moment the call
-// is made (zero: at once visible to others), cut to the ceiling. The change is retried until the lease ends.
+// is made (zero: at once visible to others), cut to the ceiling. The change is retried until the lease ends; but once
+// an answer was lost, not beyond the moment from which on it would have made the message somebody else's.
 // The holder's context is left alone until then. done, which may be nil, hears once how it went: nil when SQS
 // confirmed it; otherwise the message comes back when its visibility ends. It is called from another goroutine,
 // or from this one when the lease is over already, and must not block.
@@ -331,6 +332,8 @@ func (l *Lease) leaveByLocked(now time.Time) time.Time {
 // lapseLocked says why the time ran out.
 func (l *Lease) lapseLocked() error {
 	switch {
+	case l.final != nil && l.failures > 0:
+		return fmt.Errorf("%w: message %s: giving it back failed %d times, the last one with %s", ErrLost, l.id, l.failures, Code(l.lastErr))
 	case l.h.cfg.Interval == Never:
 		return fmt.Errorf("%w: message %s: the visibility timeout ran out and heartbeats are off", ErrLost, l.id)
 	case l.lastErr != nil && l.failures > 0:
@@ -349,9 +352,11 @@ func (l *Lease) lose(cause error) {
 		return
 	}
 	l.ended = cause
+	if l.final == nil { // what is given back isn't anybody's loss
+		l.h.count.lost.Add(1)
+	}
 	answer := l.answerLocked(cause)
 	l.mu.Unlock()
-	l.h.count.lost.Add(1)
 	l.h.batch.withdraw(l)
 	l.cancel(cause)
 	l.poke()

@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/aws/smithy-go"
@@ -75,6 +76,20 @@ func Judge(err error) Verdict {
 // protocol ("AWS.SimpleQueueService.MessageNotInflight"), which SQS sends along and the SDK prefers.
 func is(code, name string) bool {
 	return code == name || strings.TrimPrefix(code, "AWS.SimpleQueueService.") == name
+}
+
+// unanswered tells whether SQS may have done what was asked although the call failed: no answer came, and it wasn't the
+// connection that could not be made.
+func unanswered(err error) bool {
+	if code, _ := codeAndText(err); code != "" {
+		return false
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return false
+	}
+	var dns *net.DNSError
+	return !errors.As(err, &dns)
 }
 
 func codeAndText(err error) (code, text string) {

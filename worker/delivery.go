@@ -13,7 +13,7 @@ type delivery struct {
 	run     *run
 	lease   *heartbeat.Lease
 	ctx     context.Context // ends with the lease
-	sentAt  time.Time       // when the receive request was sent
+	granted time.Time       // when the lease began
 
 	// The registry's mutex guards these.
 	stage     stage
@@ -32,7 +32,7 @@ const (
 )
 
 func (d *delivery) receipt(handle string) heartbeat.Receipt {
-	return heartbeat.Receipt{MessageID: d.message.ID, Handle: handle, RequestedAt: d.sentAt, Visibility: d.run.visibility}
+	return heartbeat.Receipt{MessageID: d.message.ID, Handle: handle, RequestedAt: d.granted, Visibility: d.run.visibility}
 }
 
 // hold starts the lease.

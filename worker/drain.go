@@ -3,8 +3,9 @@ package worker
 import (
 	"context"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -90,6 +91,7 @@ func (r *run) drain(ctx context.Context, polled <-chan struct{}) error {
 	s := r.scheduleFrom(began, context.Cause(ctx))
 	r.cancelAt.Store(&s.cancel)
 	r.stopping.Store(true)
+	r.leftBehind.begin()
 	close(r.stopPolling)
 	_, running := r.dispatcher.counts()
 	unstarted := r.dispatcher.close()
@@ -108,7 +110,9 @@ func (r *run) drain(ctx context.Context, polled <-chan struct{}) error {
 	}
 	<-polled // ends by itself, or is broken off at s.force
 	result.AbortedReceives = int(r.stats.abortedReceives.Load())
-	result.Unsettled = r.waitSettled(s.end)
+	result.Unsettled = append(r.waitSettled(s.end), r.leftBehind.ids...)
+	slices.Sort(result.Unsettled)
+	result.Unsettled = slices.Compact(result.Unsettled)
 	r.heartbeat.Close()
 	r.log.Info("drained", "took", time.Since(began).Round(time.Millisecond), "unreturned", len(result.Running), "unsettled", len(result.Unsettled))
 	if len(result.Running) == 0 && len(result.Unsettled) == 0 && result.AbortedReceives == 0 {
@@ -141,7 +145,7 @@ func (r *run) abandonRunning() (ids []string) {
 			r.release(d.successor, 0, &r.stats.releasedUnstarted)
 		}
 	}
-	sort.Strings(ids)
+	slices.Sort(ids)
 	return ids
 }
 
@@ -176,5 +180,26 @@ func waitUntil(done <-chan struct{}, at time.Time) bool {
 		return true
 	case <-timer.C:
 		return false
+	}
+}
+
+// leftBehind collects, during a drain, the ids of messages that could be neither deleted nor given back.
+type leftBehind struct {
+	mu    sync.Mutex
+	begun bool
+	ids   []string
+}
+
+func (l *leftBehind) begin() {
+	l.mu.Lock()
+	l.begun = true
+	l.mu.Unlock()
+}
+
+func (l *leftBehind) add(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.begun { // before the drain nobody is told: the message comes back, and is counted
+		l.ids = append(l.ids, id)
 	}
 }

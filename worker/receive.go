@@ -51,17 +51,30 @@ func (r *run) receive(n int) (got int, err error) {
 // arrived takes in the messages of one receive, each on its own.
 func (r *run) arrived(messages []types.Message, sent time.Time) {
 	now := time.Now()
+	granted := r.leaseStart(sent, now)
 	r.stats.received.Add(int64(len(messages)))
 	batch := make([]*delivery, 0, len(messages))
 	for i := range messages {
 		in := &messages[i]
-		d := &delivery{run: r, sentAt: sent}
+		d := &delivery{run: r, granted: granted}
 		d.message.fill(in, r.w.queueURL, now)
 		if r.admit(d, aws.ToString(in.ReceiptHandle), corrupt(in)) {
 			batch = append(batch, d)
 		}
 	}
 	r.dispatcher.push(batch)
+}
+
+// leaseStart is when the leases of a receive began. What is certain is that they did not before the request was sent.
+// But a receive may have waited for its messages, longer even than the visibility lasts: then it is taken that the answer
+// was on its way for at most a third of the visibility, which makes the first renewal due at once, so that SQS confirms it.
+// An answer that came later than the wait can explain was held up, and its messages may be somebody else's.
+func (r *run) leaseStart(sent, arrived time.Time) time.Time {
+	took, transit := arrived.Sub(sent), r.visibility/3
+	if took <= transit || took > max(r.wait, 0)+transit {
+		return sent
+	}
+	return arrived.Add(-transit)
 }
 
 // admit reports whether the message is to be run; otherwise it has seen to it.

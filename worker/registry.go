@@ -56,8 +56,11 @@ func (g *registry) admit(d *delivery, handle string) admission {
 }
 
 func (g *registry) queueLocked(known, d *delivery, handle string) admission {
-	if s := known.successor; s != nil && s.lease.Adopt(d.receipt(handle)) {
-		return admitAdopt
+	if s := known.successor; s != nil {
+		if s.lease.Adopt(d.receipt(handle)) {
+			return admitAdopt
+		}
+		d.run.slots.give(1) // the one that waited lost its lease too; this one takes its place
 	}
 	d.hold(handle)
 	known.successor = d

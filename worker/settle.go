@@ -110,6 +110,7 @@ func (r *run) release(d *delivery, delay time.Duration, count *atomic.Int64) {
 			return
 		}
 		r.stats.releaseFailures.Add(1)
+		r.leftBehind.add(d.message.ID)
 		r.log.Warn("a message could not be given back: it comes back when its visibility ends", "message", &d.message, "error", heartbeat.Code(err))
 	})
 }
@@ -148,6 +149,7 @@ func (r *run) deleted(d *delivery, err error) {
 	}
 	r.stats.undeleted.Add(1)
 	r.registry.forget(d, true)
+	r.leftBehind.add(d.message.ID)
 	r.unsettled.leave()
 	r.log.Warn("a completed message could not be deleted: it comes back, and is deleted without a run if it comes to this worker",
 		"message", &d.message, "error", heartbeat.Code(err))

@@ -84,6 +84,7 @@ type run struct {
 	dispatcher *dispatcher
 	deleter    *deleter
 	unsettled  *unsettled
+	leftBehind leftBehind
 	stats      counters
 
 	started  atomic.Bool
