@@ -212,15 +212,12 @@ func TestConveniencesAreNoCalls(t *testing.T) {
 	})
 }
 
-func TestMoreThanTheLimitIsInFlight(t *testing.T) {
-	if testing.Short() {
-		t.Skip("200,000 messages")
-	}
+func TestTwoHundredThousandMessagesAreInFlight(t *testing.T) {
 	inBubble(t, sqsmodel.Config{InFlightLimit: 1_000_000}, func(a *account) {
 		a.s.RecordJournal(false)
 		a.s.RecordCalls(false)
 		u := a.queue("work")
-		const n = 200_000
+		const n = manyMessages
 		bodies := make([]string, n)
 		for i := range bodies {
 			bodies[i] = "m"

@@ -1,0 +1,5 @@
+//go:build !race
+
+package sqsmodel_test
+
+const manyMessages = 200_000
