@@ -158,7 +158,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // do with it. When Settle returns, no renewal is in flight or will be sent. It reports nil when the message
 // was held until now, otherwise why it wasn't. Calling it again reports the same.
 func (l *Lease) Settle() error {
-	err, inCall := l.finish(ErrSettled)
+	inCall, err := l.finish(ErrSettled)
 	if inCall != nil {
 		<-inCall
 	}
@@ -166,9 +166,9 @@ func (l *Lease) Settle() error {
 }
 
 // finish ends the lease for a reason, unless it is over already; it reports how it stood before.
-func (l *Lease) finish(reason error) (before error, inCall chan struct{}) {
+func (l *Lease) finish(reason error) (inCall chan struct{}, before error) {
 	l.mu.Lock()
-	before, inCall = l.ended, l.inCall
+	inCall, before = l.inCall, l.ended
 	pending := l.pending
 	if before == nil {
 		l.ended = reason
@@ -184,7 +184,7 @@ func (l *Lease) finish(reason error) (before error, inCall chan struct{}) {
 	}
 	l.poke()
 	answer()
-	return before, inCall
+	return inCall, before
 }
 
 // Release gives the message back: no more renewals, and its visibility becomes d from the moment the call
