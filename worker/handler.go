@@ -5,7 +5,7 @@ import "context"
 // Handler works on one message. What it returns decides what becomes of the message:
 //
 //   - nil: it is deleted;
-//   - [Permanent], [RetryAfter], [Snooze], [Unavailable]: as those say;
+//   - [Permanent], [RetryAfter], [Snooze], [Unavailable], [ErrDuplicate]: as those say;
 //   - any other error: a failure; the message comes back after [Config.Backoff].
 //
 // A panic is a failure too. Handlers run concurrently. The context ends when the message can't be held any longer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -36,8 +37,8 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 // each runs one bubble for each case.
 func each[C any](t *testing.T, cases map[string]C, f func(t *testing.T, c C)) {
 	t.Helper()
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) { bubble(t, func(t *testing.T) { f(t, c) }) })
+	for _, name := range slices.Sorted(maps.Keys(cases)) {
+		t.Run(name, func(t *testing.T) { bubble(t, func(t *testing.T) { f(t, cases[name]) }) })
 	}
 }
 
@@ -251,10 +252,11 @@ func (s *started) mustBeRunning() {
 	}
 }
 
-// eventually waits for a condition, in steps of 10 ms.
+// eventually waits for a condition, in steps that grow from 1 ms to 1 s.
 func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
+	step := time.Millisecond
+	for end := time.Now().Add(within); ; time.Sleep(min(step, time.Until(end))) {
 		synctest.Wait()
 		if ok() {
 			return
@@ -262,6 +264,7 @@ func eventually(t *testing.T, within time.Duration, what string, ok func() bool)
 		if !time.Now().Before(end) {
 			t.Fatalf("not within %v: %s", within, what)
 		}
+		step = min(step+step/8+1, time.Second)
 	}
 }
 
@@ -430,14 +433,13 @@ func (s *logScope) WithGroup(name string) slog.Handler {
 	return s.with(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
 }
 
+// String is the beginning and the end.
 func (b *logbook) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var all strings.Builder
-	for _, l := range b.lines {
-		all.WriteString(l.text)
+	lines := b.atLeast(slog.LevelDebug)
+	if n := len(lines); n > 30 {
+		lines = slices.Concat(lines[:10], []string{fmt.Sprintf("… %d lines …\n", n-30)}, lines[n-20:])
 	}
-	return all.String()
+	return strings.Join(lines, "")
 }
 
 // atLeast are the lines of a level or above.

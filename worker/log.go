@@ -5,7 +5,7 @@ import (
 )
 
 func (k kind) String() string {
-	return [...]string{"succeeded", "failed", "snoozed", "interrupted"}[k]
+	return [...]string{"succeeded", "duplicate", "failed", "snoozed", "interrupted"}[k]
 }
 
 // logOutcome logs what an operator should read about a handler's result.

@@ -27,6 +27,11 @@ type Message struct {
 	// ReceiveCount is ApproximateReceiveCount: how often SQS gave it to anybody, this time included. Releases at a
 	// stop, lost leases, even a look in the console count, so it is not a count of failures.
 	ReceiveCount int
+	// Attempt is which attempt to handle the message this is, from 1: ReceiveCount, less the receives that this worker knows
+	// to have ended without a failure (snoozed, given back unstarted or interrupted). Other workers' it can't know, so it is
+	// an upper bound; an idempotency record that counts failures for all of them may set it in middleware. Back-off goes
+	// by it.
+	Attempt int
 	// SentAt and FirstReceivedAt are SQS's own times, to the millisecond; zero when SQS didn't say.
 	SentAt, FirstReceivedAt time.Time
 	// ReceivedAt is when this receive's answer arrived, by the local clock.

@@ -17,6 +17,9 @@ var (
 	// ErrLeaseLost: the message can't be held any longer and may be somebody else's. Nothing that the handler
 	// returns now is written to SQS. It is [heartbeat.ErrLost].
 	ErrLeaseLost = heartbeat.ErrLost
+	// ErrDuplicate, returned by a handler or by middleware, says that the message was completed before: it is deleted, and
+	// counted as suppressed instead of succeeded.
+	ErrDuplicate = errors.New("worker: completed before")
 	// ErrHandlerTimeout: Config.HandlerTimeout is over.
 	ErrHandlerTimeout = errors.New("worker: handler timeout")
 )
@@ -64,6 +67,7 @@ type kind int
 
 const (
 	succeeded   kind = iota // delete it
+	duplicate               // completed before: delete it
 	failed                  // give it back, counted as a failure
 	snoozed                 // give it back, not counted
 	interrupted             // the drain cancelled its handler: give it back at once, not counted
@@ -77,6 +81,9 @@ type outcome struct {
 	err   error
 }
 
+// done tells whether the message is to be deleted.
+func (o outcome) done() bool { return o.kind == succeeded || o.kind == duplicate }
+
 // outcomeOf reads a handler's result. ctx is the context that the handler had.
 func outcomeOf(ctx context.Context, err error) outcome {
 	var (
@@ -87,6 +94,8 @@ func outcomeOf(ctx context.Context, err error) outcome {
 	switch {
 	case err == nil:
 		return outcome{kind: succeeded}
+	case errors.Is(err, ErrDuplicate):
+		return outcome{kind: duplicate}
 	case errors.As(err, &snooze):
 		return outcome{kind: snoozed, delay: snooze.after, err: err}
 	case errors.As(err, &permanent):

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -350,12 +351,14 @@ func TestSlotsComeBackOnEveryPath(t *testing.T) {
 		"late answers":  {handler: succeed, fault: sqsmodel.Fault{Action: receiveMessage, HoldAfter: 7 * time.Second}},
 		"no delete":     {handler: succeed, fault: sqsmodel.Fault{Action: deleteBatch, Code: "AccessDeniedException"}},
 		"no release":    {handler: returns(errors.New("no")), fault: sqsmodel.Fault{Action: visibilityBatch, Code: "AccessDeniedException"}},
-		"no renewal":    {handler: takes(never), fault: sqsmodel.Fault{Action: visibilityBatch, Code: "ReceiptHandleIsInvalid"}},
+		"no renewal":    {handler: takes(time.Minute), fault: sqsmodel.Fault{Action: visibilityBatch, Code: "ReceiptHandleIsInvalid"}},
 	}, func(t *testing.T, c path) {
 		q := newQueue(t, "VisibilityTimeout", "5")
 		var good atomic.Bool
 		var r runs
 		bad, block := c.handler, make(chan struct{})
+		unblock := sync.OnceFunc(func() { close(block) })
+		t.Cleanup(unblock)
 		c.cfg.Concurrency = 10
 		w := q.start(worker.HandlerFunc(func(ctx context.Context, m *worker.Message) error {
 			if !good.Load() {
@@ -368,13 +371,13 @@ func TestSlotsComeBackOnEveryPath(t *testing.T) {
 			remove = q.Inject(c.fault)
 		}
 		q.send(25)
-		time.Sleep(5 * time.Minute)
+		time.Sleep(time.Minute)
 		w.mustBeRunning()
 		remove()
 		good.Store(true)
 		q.send(25)
 		eventually(t, 30*time.Minute, "all ten slots run again", func() bool { return r.now() == 10 })
-		close(block)
+		unblock()
 		q.mustEmpty(30 * time.Minute)
 		w.mustStop()
 		if s := w.Stats(); s.FreeSlots != 10 || s.Held != 0 || s.Unsettled != 0 || s.Heartbeat.Held != 0 {

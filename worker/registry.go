@@ -12,11 +12,12 @@ import (
 type registry struct {
 	mu        sync.Mutex
 	held      map[string]*delivery
-	completed completed
+	completed memory[struct{}] // whose handler succeeded and whose delete didn't
+	excused   memory[int]      // how often they were given back without a failure
 }
 
 func newRegistry() *registry {
-	return &registry{held: map[string]*delivery{}, completed: newCompleted(maxCompleted)}
+	return &registry{held: map[string]*delivery{}, completed: newMemory[struct{}](remembered), excused: newMemory[int](remembered)}
 }
 
 // admission is what to do with a received message.
@@ -36,8 +37,11 @@ func (g *registry) admit(d *delivery, handle string) admission {
 	id := d.message.ID
 	known := g.held[id]
 	what := admitRun
+	excused, _ := g.excused.get(id)
+	d.message.Attempt = max(d.message.ReceiveCount-excused, 1)
+	_, completed := g.completed.get(id)
 	switch {
-	case known == nil && g.completed.has(id), known != nil && known.stage == deleting:
+	case known == nil && completed, known != nil && known.stage == deleting:
 		d.stage = deleting
 		what = admitDelete
 	case known != nil && (known.stage == waiting || known.stage == running):
@@ -117,9 +121,10 @@ func (g *registry) forget(d *delivery, undeleted bool) {
 	id := d.message.ID
 	switch {
 	case undeleted:
-		g.completed.add(id)
+		g.completed.put(id, struct{}{})
 	case d.stage == deleting:
 		g.completed.remove(id)
+		g.excused.remove(id)
 	}
 	if g.held[id] == d {
 		delete(g.held, id)
@@ -130,6 +135,14 @@ func (g *registry) size() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.held)
+}
+
+// excuse notes that a message is given back without having failed: its receive shall not count as an attempt.
+func (g *registry) excuse(d *delivery) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n, _ := g.excused.get(d.message.ID)
+	g.excused.put(d.message.ID, n+1)
 }
 
 // ids names everything that is held.

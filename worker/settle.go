@@ -15,7 +15,7 @@ import (
 func (r *run) settle(d *delivery, ctx context.Context, err error) {
 	o := outcomeOf(ctx, err)
 	stage := releasing
-	if o.kind == succeeded {
+	if o.done() {
 		stage = deleting
 	}
 	successor, ok := r.registry.finish(d, stage)
@@ -31,11 +31,16 @@ func (r *run) settle(d *delivery, ctx context.Context, err error) {
 	case o.kind == succeeded:
 		r.stats.succeeded.Add(1)
 		r.delete(d)
+	case o.kind == duplicate:
+		r.stats.suppressed.Add(1)
+		r.delete(d)
 	case o.kind == failed:
 		r.fail(d, o)
 	case o.kind == snoozed:
+		r.registry.excuse(d)
 		r.release(d, o.delay, &r.stats.snoozed)
 	case o.kind == interrupted:
+		r.registry.excuse(d)
 		r.release(d, 0, &r.stats.interrupted)
 	}
 	if successor != nil {
@@ -54,13 +59,13 @@ func (r *run) settleLost(d *delivery, o outcome, lost error, again bool) {
 	case failed:
 		r.stats.failed.Add(1)
 	}
-	r.registry.forget(d, o.kind == succeeded && !again)
+	r.registry.forget(d, o.done() && !again)
 	r.noteLost(d, lost)
 }
 
 // settleSuccessor takes up the newer receive that came while the handler of a lost one ran on.
 func (r *run) settleSuccessor(d *delivery, o outcome) {
-	if o.kind == succeeded {
+	if o.done() {
 		r.stats.suppressed.Add(1)
 		r.delete(d)
 		r.slots.give(1)
@@ -90,7 +95,7 @@ func (r *run) fail(d *delivery, o outcome) {
 	r.stats.failed.Add(1)
 	delay := o.delay
 	if delay < 0 {
-		delay = r.cfg.Backoff.delay(d.message.ReceiveCount)
+		delay = r.cfg.Backoff.delay(d.message.Attempt)
 		var permanent *permanentError
 		if errors.As(o.err, &permanent) {
 			delay = r.cfg.Backoff.Max
