@@ -157,29 +157,46 @@ func (s *Server) sequenceNumber() string {
 
 // attempt is what a receive with a ReceiveRequestAttemptId has returned.
 type attempt struct {
+	id         string
 	deliveries []delivery
 	changes    []int
 	until      time.Time
 }
 
-func (s *Server) rememberAttempt(q *queue, id string, got []delivery, at time.Time) {
-	a := &attempt{deliveries: got, until: at.Add(s.cfg.AttemptIDWindow)}
+// attempts remembers those of the last five minutes.
+type attempts struct {
+	byID  map[string]*attempt
+	order []*attempt
+}
+
+func (l *attempts) find(id string, now time.Time) *attempt {
+	for len(l.order) > 0 && !l.order[0].until.After(now) {
+		if l.byID[l.order[0].id] == l.order[0] {
+			delete(l.byID, l.order[0].id)
+		}
+		l.order[0] = nil
+		l.order = l.order[1:]
+	}
+	return l.byID[id]
+}
+
+func (l *attempts) add(id string, got []delivery, until time.Time) {
+	a := &attempt{id: id, deliveries: got, until: until}
 	for _, d := range got {
 		a.changes = append(a.changes, d.m.changes)
 	}
-	for old, b := range q.attempts {
-		if !b.until.After(at) {
-			delete(q.attempts, old)
-		}
+	if l.byID == nil {
+		l.byID = map[string]*attempt{}
 	}
-	q.attempts[id] = a
+	l.byID[id] = a
+	l.order = append(l.order, a)
 }
 
 // replay answers a repeated attempt with the same messages and handles, hidden
 // anew, as long as all of them are in flight from that receive and untouched.
 func (s *Server) replay(q *queue, p *poll, at time.Time) ([]delivery, bool) {
-	a := q.attempts[p.attemptID]
-	if a == nil || !a.until.After(at) {
+	a := q.attempts.find(p.attemptID, at)
+	if a == nil {
 		return nil, false
 	}
 	for i, d := range a.deliveries {

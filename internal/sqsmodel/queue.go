@@ -73,7 +73,7 @@ type queue struct {
 	polls              []*poll
 	groups             map[string]*group
 	dedup              deduplication
-	attempts           map[string]*attempt
+	attempts           attempts
 	touched, abandoned bool
 }
 
@@ -102,7 +102,6 @@ func (s *Server) newQueue(name string, now time.Time) *queue {
 		tags:     map[string]string{},
 		messages: map[uint64]*message{},
 		groups:   map[string]*group{},
-		attempts: map[string]*attempt{},
 	}
 	place := func(m *message) *int { return &m.place }
 	q.visible = messageHeap{less: func(a, b *message) bool { return a.order < b.order }, index: place}

@@ -155,7 +155,7 @@ func (s *Server) purgeQueue(x *exchange, _ *sqs.PurgeQueueInput) (reply, error) 
 	q.purged = x.now
 	s.clear(q, x)
 	q.dedup = deduplication{}
-	clear(q.attempts)
+	q.attempts = attempts{}
 	return empty{}, nil
 }
 

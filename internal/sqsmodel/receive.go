@@ -139,7 +139,7 @@ func (s *Server) take(q *queue, p *poll, at time.Time) []delivery {
 		got[i] = s.deliver(q, p, m, at, visibility)
 	}
 	if p.attemptID != "" {
-		s.rememberAttempt(q, p.attemptID, got, at)
+		q.attempts.add(p.attemptID, got, at.Add(s.cfg.AttemptIDWindow))
 	}
 	return got
 }
