@@ -18,7 +18,8 @@ type poller struct {
 	open    int // receives under way
 	width   int // receives that may be under way
 
-	failures  int       // failed receives since the last good one
+	failures  int       // failed receives in a row; those that were open together count as one
+	failedAt  time.Time // the last of them
 	resumeAt  time.Time // back-off after them
 	lingering time.Time // since when a receive waits for a fuller batch
 
@@ -28,8 +29,9 @@ type poller struct {
 
 // receipt is how one receive went.
 type receipt struct {
-	got int
-	err error
+	sent time.Time
+	got  int
+	err  error
 }
 
 // pollHealth is what others read of the poller.
@@ -96,9 +98,10 @@ func (p *poller) next() time.Duration {
 		}
 		p.open++
 		p.health.open.Store(int64(p.open))
+		sent := time.Now()
 		go func() {
 			got, err := p.r.receive(n)
-			p.results <- receipt{got, err}
+			p.results <- receipt{sent, got, err}
 		}()
 	}
 	return forever
@@ -148,7 +151,7 @@ func (p *poller) learn(res receipt) {
 	p.open--
 	p.health.open.Store(int64(p.open))
 	if res.err != nil {
-		p.failed(res.err)
+		p.failed(res)
 		return
 	}
 	if p.failures > 0 {
@@ -175,19 +178,23 @@ const emptyShortPollPause = 100 * time.Millisecond
 
 // failed backs off: one receive at a time, at growing distances. It never ends the worker, except for a denied first
 // receive, which is a deployment that can't work.
-func (p *poller) failed(err error) {
+func (p *poller) failed(res receipt) {
 	if p.r.polling.Err() != nil {
 		p.r.stats.abortedReceives.Add(1)
 		return
 	}
-	kind := failureOf(err)
+	err, kind := res.err, failureOf(res.err)
 	p.r.stats.receiveErrors.Add(1)
 	if kind == overLimit {
 		p.r.stats.overLimit.Add(1)
 	}
-	p.failures++
 	p.width = 1
-	p.resumeAt = time.Now().Add(receiveBackoff(p.failures))
+	if p.failures > 0 && !res.sent.After(p.failedAt) {
+		return // it was open when another one failed, and broke with it: one connection, one failure
+	}
+	p.failures++
+	p.failedAt = time.Now()
+	p.resumeAt = p.failedAt.Add(receiveBackoff(p.failures))
 	p.health.failures.Store(int64(p.failures))
 	p.health.lastErr.Store(&pollFailure{err, kind})
 	p.logFailure(err, kind)
