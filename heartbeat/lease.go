@@ -71,8 +71,15 @@ func (l *Lease) Deadline() time.Time {
 // Err is nil while the message is held, otherwise why it no longer is.
 func (l *Lease) Err() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ended
+	ended := l.ended
+	if ended == nil && !time.Now().Before(l.deadline) {
+		ended = l.lapseLocked() // its own goroutine hasn't come to it yet
+	}
+	l.mu.Unlock()
+	if ended != nil {
+		l.lose(ended) // does nothing when it is over already
+	}
+	return ended
 }
 
 // Handle is the newest receipt handle of the message.
@@ -158,6 +165,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // do with it. When Settle returns, no renewal is in flight or will be sent. It reports nil when the message
 // was held until now, otherwise why it wasn't. Calling it again reports the same.
 func (l *Lease) Settle() error {
+	_ = l.Err() // one that has run out is lost, even if its own goroutine hasn't come to it yet
 	inCall, err := l.finish(ErrSettled)
 	if inCall != nil {
 		<-inCall

@@ -139,25 +139,28 @@ func (q *fixture) mustHaveHappened(kind sqsmodel.EventKind, want int) {
 // somebody else could have had it. A delete may repeat one that was applied without an answer.
 func (q *fixture) mustWriteOnlyUnderLease() {
 	q.t.Helper()
-	ids := map[string]string{}
-	for _, e := range q.events("", sqsmodel.Received) {
-		ids[e.Handle] = e.MessageID
+	ids, lives := map[string]string{}, map[string][]sqsmodel.Event{}
+	for _, e := range q.events("", sqsmodel.Received, sqsmodel.Expired, sqsmodel.VisibilityChanged, sqsmodel.Deleted, sqsmodel.Duplicated) {
+		if e.Kind == sqsmodel.Received {
+			ids[e.Handle] = e.MessageID
+		}
+		lives[e.MessageID] = append(lives[e.MessageID], e)
 	}
 	for _, c := range q.Calls() {
 		if c.Action != deleteBatch && c.Action != visibilityBatch {
 			continue
 		}
 		for _, h := range c.ReceiptHandles {
-			if id := ids[h]; id != "" && !q.inFlightAt(id, c.At, c.Action == deleteBatch) {
+			if id := ids[h]; id != "" && !inFlightAt(lives[id], c.At, c.Action == deleteBatch) {
 				q.t.Errorf("%s was sent for message %s at %v, when it wasn't in flight", c.Action, id, c.At.Format("04:05.000"))
 			}
 		}
 	}
 }
 
-func (q *fixture) inFlightAt(id string, at time.Time, deletedCounts bool) bool {
+func inFlightAt(life []sqsmodel.Event, at time.Time, deletedCounts bool) bool {
 	in := false
-	for _, e := range q.events(id, sqsmodel.Received, sqsmodel.Expired, sqsmodel.VisibilityChanged, sqsmodel.Deleted, sqsmodel.Duplicated) {
+	for _, e := range life {
 		if e.At.After(at) {
 			break
 		}
