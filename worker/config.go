@@ -20,6 +20,8 @@ const (
 	NoLinger time.Duration = -1
 	// NoDrain as [Config.DrainTimeout]: at the stop, running handlers are cancelled at once.
 	NoDrain time.Duration = -1
+	// NoRetries as [Config.Retries]: a failed message is given back at once, on a FIFO queue too.
+	NoRetries = -1
 	// NoGrace as [Config.CancelGrace]: a cancelled handler isn't waited for.
 	NoGrace time.Duration = -1
 )
@@ -61,8 +63,24 @@ type Config struct {
 	// returns decides. From 1 ms to 12 h; default none. One that doesn't return is reported and keeps its lease.
 	HandlerTimeout time.Duration
 
+	// Retries is how often a handler that failed is called again in process, its message held all the while, before the
+	// message is given back. From 1 to 100, or [NoRetries]. Default: none on a standard queue; 2 on a FIFO queue, where giving
+	// back one message gives back all that are held behind it, at the price of a receive more on their counts. A handler that
+	// returned [Permanent], [RetryAfter], [Snooze] or [Unavailable] isn't called again.
+	Retries int
+	// RetryDelay is the wait before the first retry in process; each further one waits twice as long. From 1 ms to 1 h;
+	// default 1 s.
+	RetryDelay time.Duration
+
 	// Backoff is how long a failed message stays away.
 	Backoff Backoff
+
+	// Breaker is what happens when something that handlers depend on is down.
+	Breaker Breaker
+
+	// DeadLetter takes the messages of handlers that return [Permanent]; the message is deleted after it was taken. Default
+	// none: such a message comes back after Backoff.Max, until the queue's redrive policy moves it.
+	DeadLetter DeadLetterer
 
 	// DrainTimeout is the time from the end of Run's context until Run returns, all told: running handlers go on for
 	// it less CancelGrace and a reserve for settling (a fifth, at most 2 s). From 1 s to 12 h, or [NoDrain]; default
@@ -116,6 +134,8 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.MaxHold, heartbeat.MaxVisibility)
 	setDefault(&c.Backoff.Min, min(2*time.Second, max(c.Backoff.Max, time.Second)))
 	setDefault(&c.Backoff.Max, max(15*time.Minute, c.Backoff.Min))
+	setDefault(&c.RetryDelay, time.Second)
+	c.Breaker = c.Breaker.withDefaults()
 	setDefault(&c.DrainTimeout, 25*time.Second)
 	if c.DrainTimeout == NoDrain {
 		setDefault(&c.CancelGrace, 5*time.Second)
@@ -149,6 +169,11 @@ func (c Config) validate() error {
 	v.between("HandlerTimeout", c.HandlerTimeout, time.Millisecond, heartbeat.MaxVisibility, 0, "")
 	v.between("Backoff.Min", c.Backoff.Min, time.Second, heartbeat.MaxVisibility, 0, "")
 	v.between("Backoff.Max", c.Backoff.Max, time.Second, heartbeat.MaxVisibility, 0, "")
+	if c.Retries != NoRetries {
+		v.count("Retries", c.Retries, 1, 100)
+	}
+	v.between("RetryDelay", c.RetryDelay, time.Millisecond, time.Hour, 0, "")
+	v.breaker(c.Breaker)
 	v.between("DrainTimeout", c.DrainTimeout, time.Second, 12*time.Hour, NoDrain, "worker.NoDrain")
 	v.between("CancelGrace", c.CancelGrace, time.Millisecond, 12*time.Hour, NoGrace, "worker.NoGrace")
 	v.between("DeleteLinger", c.DeleteLinger, time.Millisecond, 5*time.Second, NoLinger, "worker.NoLinger")
@@ -198,6 +223,19 @@ func orName(name string) string {
 	return ", or " + name
 }
 
+func (v *violations) breaker(b Breaker) {
+	v.between("Breaker.Pause", b.Pause, time.Second, time.Hour, 0, "")
+	v.between("Breaker.MaxPause", b.MaxPause, time.Second, heartbeat.MaxVisibility, 0, "")
+	if b.Pause > 0 && b.MaxPause > 0 && b.MaxPause < b.Pause {
+		v.add("Breaker.MaxPause is %v: must be at least Breaker.Pause, %v", b.MaxPause, b.Pause)
+	}
+	if !(b.FailureRate >= 0 && b.FailureRate <= 1) { // not so for NaN
+		v.add("Breaker.FailureRate is %v: must be from 0 (off) to 1", b.FailureRate)
+	}
+	v.between("Breaker.Window", b.Window, time.Second, time.Hour, 0, "")
+	v.count("Breaker.MinResults", b.MinResults, 1, 1_000_000)
+}
+
 // together checks fields that depend on each other.
 func (v *violations) together(c Config) {
 	if c.Backoff.Min > 0 && c.Backoff.Max > 0 && c.Backoff.Max < c.Backoff.Min {
@@ -221,6 +259,17 @@ func (v *violations) together(c Config) {
 	case interval > 9*time.Hour:
 		v.add("HeartbeatInterval is %v: must be at most 9h, three quarters of the longest visibility", interval)
 	}
+}
+
+// retries is Retries with its default, which depends on the queue.
+func (c Config) retries(fifo bool) int {
+	switch {
+	case c.Retries == NoRetries:
+		return 0
+	case c.Retries == 0 && fifo:
+		return 2
+	}
+	return c.Retries
 }
 
 // settleReserve is the part of a drain that is kept for the last deletes and releases.

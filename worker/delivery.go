@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/sqsworker/sqsworker/heartbeat"
@@ -9,11 +10,15 @@ import (
 
 // delivery is one receive of one message on its way through the worker.
 type delivery struct {
-	message Message
-	run     *run
-	lease   *heartbeat.Lease
-	ctx     context.Context // ends with the lease
-	granted time.Time       // when the lease began
+	id       string // of the message, and its receive count: the handler may change what it sees
+	receives int
+	message  Message
+	run      *run
+	lease    *heartbeat.Lease
+	ctx      context.Context // ends with the lease
+	granted  time.Time       // when the lease began
+	corrupt  bool            // the body doesn't match its MD5: it fails without a run
+	probe    bool            // received to see whether a dependency is back
 
 	// The registry's mutex guards these.
 	stage     stage
@@ -32,8 +37,11 @@ const (
 )
 
 func (d *delivery) receipt(handle string) heartbeat.Receipt {
-	return heartbeat.Receipt{MessageID: d.message.ID, Handle: handle, RequestedAt: d.granted, Visibility: d.run.visibility}
+	return heartbeat.Receipt{MessageID: d.id, Handle: handle, RequestedAt: d.granted, Visibility: d.run.visibility}
 }
+
+// LogValue names the message.
+func (d *delivery) LogValue() slog.Value { return identity(d.id, d.receives) }
 
 // hold starts the lease.
 func (d *delivery) hold(handle string) {

@@ -3,21 +3,28 @@ package worker
 import "sync"
 
 // dispatcher keeps the messages that wait for a slot and starts executors for them: at most Concurrency goroutines,
-// each of which works messages off until none waits.
+// each of which works messages off until none may run.
 type dispatcher struct {
 	r     *run
 	limit int
 
 	mu      sync.Mutex
-	queue   []*delivery // from head on
-	head    int
+	waiting backlog
+	groups  *groups // waiting, on a FIFO queue; otherwise nil
 	running int
 	closed  bool
 	idle    chan struct{} // closed once closed and nothing runs
 }
 
 func newDispatcher(r *run) *dispatcher {
-	return &dispatcher{r: r, limit: r.cfg.Concurrency, idle: make(chan struct{})}
+	q := &dispatcher{r: r, limit: r.cfg.Concurrency, idle: make(chan struct{})}
+	if r.fifo {
+		q.groups = newGroups()
+		q.waiting = q.groups
+	} else {
+		q.waiting = &line{}
+	}
+	return q
 }
 
 // push queues messages. After close it gives them back.
@@ -25,46 +32,50 @@ func (q *dispatcher) push(batch []*delivery) {
 	if len(batch) == 0 {
 		return
 	}
+	shared := 0
 	q.mu.Lock()
 	closed := q.closed
 	if !closed {
-		q.queue = append(q.queue, batch...)
-		for n := min(len(batch), q.limit-q.running); n > 0; n-- {
-			q.running++
-			go q.r.execute()
+		for _, d := range batch {
+			if !q.waiting.push(d) {
+				shared++
+			}
 		}
+		q.startLocked()
 	}
 	q.mu.Unlock()
 	if closed {
-		q.r.giveBack(batch)
+		q.r.giveBack(batch, 0, len(batch))
+		return
+	}
+	q.r.slots.give(shared)
+}
+
+// startLocked starts executors for what may run.
+func (q *dispatcher) startLocked() {
+	for n := min(q.waiting.ready(), q.limit-q.running); n > 0; n-- {
+		q.running++
+		go q.r.execute()
 	}
 }
 
-// next takes the message that waited longest, or ends the executor that asks.
+// next takes the message that may run next, or ends the executor that asks.
 func (q *dispatcher) next() *delivery {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.head == len(q.queue) {
+	d := q.waiting.pop()
+	if d == nil {
 		q.leaveLocked()
-		return nil
-	}
-	d := q.queue[q.head]
-	q.queue[q.head] = nil
-	if q.head++; q.head == len(q.queue) {
-		q.queue, q.head = q.queue[:0], 0
 	}
 	return d
 }
 
-// left accounts for an executor whose handler called runtime.Goexit, and replaces it.
+// left accounts for an executor whose handler called runtime.Goexit.
 func (q *dispatcher) left() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.head < len(q.queue) {
-		go q.r.execute()
-		return
-	}
 	q.leaveLocked()
+	q.startLocked()
 }
 
 func (q *dispatcher) leaveLocked() {
@@ -74,21 +85,46 @@ func (q *dispatcher) leaveLocked() {
 	}
 }
 
-// close takes away everything that waits; what runs goes on.
-func (q *dispatcher) close() (unstarted []*delivery) {
+// take takes away everything that waits, and tells how many slots that frees; what runs goes on.
+func (q *dispatcher) take() (unstarted []*delivery, slots int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	unstarted = q.queue[q.head:]
-	q.queue, q.head = nil, 0
+	return q.waiting.takeAll()
+}
+
+// close takes away everything that waits, for good.
+func (q *dispatcher) close() (unstarted []*delivery, slots int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.closed = true
 	if q.running == 0 {
 		close(q.idle)
 	}
-	return unstarted
+	return q.waiting.takeAll()
+}
+
+// stopGroup takes the messages that wait behind d in its group.
+func (q *dispatcher) stopGroup(d *delivery) (tail []*delivery) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.groups.stop(d)
+}
+
+// releaseGroup lets the group of d go on.
+func (q *dispatcher) releaseGroup(d *delivery) {
+	q.mu.Lock()
+	done := q.groups.release(d)
+	if !q.closed {
+		q.startLocked()
+	}
+	q.mu.Unlock()
+	if done {
+		q.r.slots.give(1)
+	}
 }
 
 func (q *dispatcher) counts() (waiting, running int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.queue) - q.head, q.running
+	return q.waiting.size(), q.running
 }

@@ -94,10 +94,11 @@ func (r *run) drain(ctx context.Context, polled <-chan struct{}) error {
 	r.leftBehind.begin()
 	close(r.stopPolling)
 	_, running := r.dispatcher.counts()
-	unstarted := r.dispatcher.close()
+	unstarted, slots := r.dispatcher.close()
 	r.log.Info("draining", "running", running, "unstarted", len(unstarted), "until", s.end.Sub(began).Round(time.Millisecond), "cause", context.Cause(ctx))
 	r.deleter.hurry()
 	r.giveBackUnstarted(unstarted, polled, s.cancel)
+	r.slots.give(slots)
 
 	abort := time.AfterFunc(time.Until(s.force), r.abortPolls)
 	defer abort.Stop()
@@ -130,19 +131,19 @@ func (r *run) giveBackUnstarted(unstarted []*delivery, polled <-chan struct{}, b
 		giveUp = by
 	}
 	for len(unstarted) > 0 && time.Now().Before(giveUp) && !waitUntil(polled, time.Now().Add(50*time.Millisecond)) {
-		r.giveBack(unstarted[:1])
+		r.giveBack(unstarted[:1], 0, 0)
 		unstarted = unstarted[1:]
 	}
-	r.giveBack(unstarted)
+	r.giveBack(unstarted, 0, 0)
 }
 
 // abandonRunning gives back the messages whose handlers don't return.
 func (r *run) abandonRunning() (ids []string) {
 	for _, d := range r.registry.abandon() {
-		ids = append(ids, d.message.ID)
-		r.release(d, 0, &r.stats.interrupted)
+		ids = append(ids, d.id)
+		r.giveBackOne(d, 0, &r.stats.interrupted, nil)
 		if d.successor != nil {
-			r.release(d.successor, 0, &r.stats.releasedUnstarted)
+			r.giveBackOne(d.successor, 0, &r.stats.releasedUnstarted, nil)
 		}
 	}
 	slices.Sort(ids)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime/debug"
 	"time"
 )
@@ -26,6 +27,12 @@ func (r *run) execute() {
 	}
 }
 
+// retryDelay doubles with each try, jittered over its upper half.
+func retryDelay(first time.Duration, try int) time.Duration {
+	d := first << min(try-1, 10)
+	return d/2 + rand.N(d/2+1)
+}
+
 var errGoexit = errors.New("worker: the handler ended its goroutine (runtime.Goexit)")
 
 // handle runs one message and hands its result to settling, whatever way the handler ends.
@@ -34,26 +41,68 @@ func (r *run) handle(d *delivery) {
 		r.drop(d, err)
 		return
 	}
-	r.registry.start(d)
-	r.stats.started.Add(1)
-	started := time.Now()
+	if !r.registry.start(d) {
+		r.stats.suppressed.Add(1)
+		r.breaker.forgive(d)
+		r.delete(d)
+		r.retire()
+		return
+	}
 	ctx := context.Context(&handlerContext{d.ctx, d})
 	err := errGoexit
+	started := time.Now()
 	defer func() {
 		r.stats.handled(time.Since(started))
 		r.settle(d, ctx, err)
-		r.slots.give(1)
+		r.retire()
 	}()
-	err = r.invoke(ctx, &d.message)
+	if r.fifo {
+		stop := context.AfterFunc(d.ctx, func() { r.groupLost(d) })
+		defer stop()
+	}
+	if d.corrupt {
+		r.stats.corrupt.Add(1)
+		err = errCorrupt
+		return
+	}
+	r.stats.started.Add(1)
+	err = r.attempt(ctx, d)
+}
+
+// retire frees the slot of a message that is off the executor's hands. On a FIFO queue the slot is the group's.
+func (r *run) retire() {
+	if !r.fifo {
+		r.slots.give(1)
+	}
+}
+
+// attempt calls the handler, and again in process while Retries allow it: the message stays held meanwhile, and its receive
+// count where it is. Only a failure that says nothing of itself is tried again.
+func (r *run) attempt(ctx context.Context, d *delivery) error {
+	for try := 1; ; try++ {
+		err := r.invoke(ctx, d)
+		if try > r.retries || !plain(err) || ctx.Err() != nil {
+			return err
+		}
+		r.stats.retriedInProcess.Add(1)
+		r.log.Info("handler failed, trying again in process", "message", d, "try", try, "error", err)
+		timer := time.NewTimer(retryDelay(r.cfg.RetryDelay, try))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
 }
 
 // invoke calls the handler; a panic becomes an error.
-func (r *run) invoke(ctx context.Context, m *Message) (err error) {
+func (r *run) invoke(ctx context.Context, d *delivery) (err error) {
 	if timeout := r.cfg.HandlerTimeout; timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, ErrHandlerTimeout)
 		defer cancel()
-		overdue := time.AfterFunc(timeout+overdueAfter, func() { r.reportOverdue(m, timeout) })
+		overdue := time.AfterFunc(timeout+overdueAfter, func() { r.reportOverdue(d, timeout) })
 		defer overdue.Stop()
 	}
 	defer func() {
@@ -61,15 +110,15 @@ func (r *run) invoke(ctx context.Context, m *Message) (err error) {
 			err = &panicError{v, debug.Stack()}
 		}
 	}()
-	return r.w.handler.Handle(ctx, m)
+	return r.w.handler.Handle(ctx, &d.message)
 }
 
 // overdueAfter is how long after its timeout a handler that hasn't returned is reported.
 const overdueAfter = 5 * time.Second
 
-func (r *run) reportOverdue(m *Message, timeout time.Duration) {
+func (r *run) reportOverdue(d *delivery, timeout time.Duration) {
 	r.stats.overdue.Add(1)
-	r.log.Warn("a handler is past its timeout and hasn't returned: it ignores its context; its message stays held", "message", m, "timeout", timeout)
+	r.log.Warn("a handler is past its timeout and hasn't returned: it ignores its context; its message stays held", "message", d, "timeout", timeout)
 }
 
 // panicError is a handler's panic as an error.

@@ -21,6 +21,12 @@ type HandlerFunc func(context.Context, *Message) error
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, m *Message) error { return f(ctx, m) }
 
+// DeadLetterer takes messages that are beyond help. It returns once the message is safe where it was sent to: the worker
+// deletes it then. On an error the message stays and comes back. It is called concurrently.
+type DeadLetterer interface {
+	DeadLetter(ctx context.Context, m *Message, reason error) error
+}
+
 // Middleware wraps a handler. It may act before and after, replace the message that the handler sees, or not call
 // the handler at all: what it returns is what counts. The message that the worker settles is the received one.
 type Middleware func(Handler) Handler

@@ -14,7 +14,8 @@ const unhealthyAfter = 3
 
 // Healthy is nil while the worker does what it should: it receives, or has no free slot to receive into, however long
 // its handlers run; also while it drains. Otherwise it says what is wrong: receives are denied, the queue is gone, several
-// receives in a row failed, or none has come to an end for longer than it could take.
+// receives in a row failed, none has come to an end for longer than it could take, or the [Breaker] isn't closed ([ErrBreakerOpen]:
+// restarting the process won't mend that).
 func (w *Worker) Healthy() error {
 	r := w.current.Load()
 	if r == nil || r.over.Load() {
@@ -22,6 +23,9 @@ func (w *Worker) Healthy() error {
 	}
 	if r.stopping.Load() {
 		return nil
+	}
+	if state, err := r.breaker.snapshot(); r.started.Load() && state != BreakerClosed {
+		return fmt.Errorf("%w (%v): %w", ErrBreakerOpen, state, err)
 	}
 	if !r.started.Load() {
 		return fmt.Errorf("worker: starting: the queue's attributes could not be read yet")

@@ -5,7 +5,7 @@ import (
 )
 
 func (k kind) String() string {
-	return [...]string{"succeeded", "duplicate", "failed", "snoozed", "interrupted"}[k]
+	return [...]string{"succeeded", "duplicate", "failed", "snoozed", "interrupted", "unavailable"}[k]
 }
 
 // logOutcome logs what an operator should read about a handler's result.
@@ -14,8 +14,8 @@ func (r *run) logOutcome(d *delivery, o outcome) {
 	switch {
 	case errors.As(o.err, &panicked):
 		r.stats.panics.Add(1)
-		r.log.Error("handler panicked", "message", &d.message, "panic", panicked.value, "stack", string(panicked.stack))
+		r.log.Error("handler panicked", "message", d, "panic", panicked.value, "stack", string(panicked.stack))
 	case o.kind == failed:
-		r.log.Warn("handler failed", "message", &d.message, "error", o.err)
+		r.log.Warn("handler failed", "message", d, "error", o.err)
 	}
 }

@@ -84,8 +84,10 @@ func (m *Message) String() string { return "message " + m.ID }
 func (m *Message) Format(f fmt.State, _ rune) { fmt.Fprint(f, m.String()) }
 
 // LogValue names the message without its contents.
-func (m *Message) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("id", m.ID), slog.Int("receive_count", m.ReceiveCount))
+func (m *Message) LogValue() slog.Value { return identity(m.ID, m.ReceiveCount) }
+
+func identity(id string, receives int) slog.Value {
+	return slog.GroupValue(slog.String("id", id), slog.Int("receive_count", receives))
 }
 
 // fill takes over what SQS answered.

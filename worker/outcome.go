@@ -52,7 +52,8 @@ func RetryAfter(d time.Duration, err error) error { return &retryAfterError{orUn
 // Snooze gives the message back without a failure: it is visible again after d; with 0 at once, for somebody else.
 func Snooze(d time.Duration) error { return &snoozeError{max(d, 0)} }
 
-// Unavailable marks a failure of something that the handler depends on, not of this message.
+// Unavailable marks a failure of something that the handler depends on, not of this message. It opens the [Breaker]; the
+// message comes back once the dependency may be up again, and is not counted as failed.
 func Unavailable(err error) error { return &unavailableError{orUnknown(err)} }
 
 func orUnknown(err error) error {
@@ -71,6 +72,7 @@ const (
 	failed                  // give it back, counted as a failure
 	snoozed                 // give it back, not counted
 	interrupted             // the drain cancelled its handler: give it back at once, not counted
+	unavailable             // a dependency is down: give it back until the breaker lets it be tried, not counted
 )
 
 // outcome is a handler's result, read.
@@ -79,6 +81,18 @@ type outcome struct {
 	// delay is how long the message stays away when the handler said so; negative means the back-off.
 	delay time.Duration
 	err   error
+}
+
+// plain tells whether an error is a failure that says nothing about what is to become of the message.
+func plain(err error) bool {
+	var (
+		retry     *retryAfterError
+		snooze    *snoozeError
+		permanent *permanentError
+		down      *unavailableError
+	)
+	return err != nil && !errors.Is(err, ErrDuplicate) && !errors.Is(err, ErrLeaseLost) && !errors.Is(err, errGoexit) &&
+		!errors.As(err, &retry) && !errors.As(err, &snooze) && !errors.As(err, &permanent) && !errors.As(err, &down)
 }
 
 // done tells whether the message is to be deleted.
@@ -90,6 +104,7 @@ func outcomeOf(ctx context.Context, err error) outcome {
 		retry     *retryAfterError
 		snooze    *snoozeError
 		permanent *permanentError
+		down      *unavailableError
 	)
 	switch {
 	case err == nil:
@@ -102,6 +117,8 @@ func outcomeOf(ctx context.Context, err error) outcome {
 		return outcome{kind: failed, delay: -1, err: err}
 	case errors.As(err, &retry):
 		return outcome{kind: failed, delay: retry.after, err: err}
+	case errors.As(err, &down):
+		return outcome{kind: unavailable, err: err}
 	case errors.Is(context.Cause(ctx), ErrShutdown):
 		return outcome{kind: interrupted, err: err}
 	}

@@ -1,7 +1,9 @@
 package worker
 
 import (
-	"math/rand/v2"
+	"crypto/rand"
+	mathrand "math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -22,6 +24,7 @@ type poller struct {
 	failedAt  time.Time // the last of them
 	resumeAt  time.Time // back-off after them
 	lingering time.Time // since when a receive waits for a fuller batch
+	orphaned  []attempt // receives of a FIFO queue whose answers were lost, to be repeated
 
 	everReceived bool
 	health       pollHealth
@@ -29,10 +32,22 @@ type poller struct {
 
 // receipt is how one receive went.
 type receipt struct {
-	sent time.Time
-	got  int
-	err  error
+	attempt attempt
+	sent    time.Time
+	got     int
+	err     error
 }
+
+// attempt is one receive to make.
+type attempt struct {
+	slots int
+	probe bool
+	id    string    // ReceiveRequestAttemptId: FIFO queues only
+	until time.Time // how long SQS remembers the id
+}
+
+// attemptMemory is how long SQS remembers a ReceiveRequestAttemptId (five minutes), with some time to send it.
+const attemptMemory = 5*time.Minute - 15*time.Second
 
 // pollHealth is what others read of the poller.
 type pollHealth struct {
@@ -53,7 +68,7 @@ func receivesAtMost(cfg Config) int {
 }
 
 func newPoller(r *run) *poller {
-	p := &poller{r: r, width: 1, results: make(chan receipt, receivesAtMost(r.cfg))}
+	p := &poller{r: r, width: 1, results: make(chan receipt, r.slots.total)}
 	p.health.lastOK.Store(time.Now().UnixNano())
 	return p
 }
@@ -92,27 +107,58 @@ func (p *poller) next() time.Duration {
 		if wait := time.Until(p.resumeAt); wait > 0 {
 			return wait
 		}
-		n, wait := p.reserve()
-		if n == 0 {
+		probe, wait := p.r.breaker.gate()
+		if wait > 0 {
 			return wait
+		}
+		a, wait := p.reserve(probe)
+		if a.slots == 0 {
+			return wait
+		}
+		if a.probe = probe; probe {
+			p.r.breaker.probing()
 		}
 		p.open++
 		p.health.open.Store(int64(p.open))
 		sent := time.Now()
 		go func() {
-			got, err := p.r.receive(n)
-			p.results <- receipt{sent, got, err}
+			got, err := p.r.receive(a)
+			p.results <- receipt{a, sent, got, err}
 		}()
 	}
 	return forever
 }
 
-// reserve takes slots for a receive: ten if it can. With fewer free it waits a little for handlers to finish, because
+// reserve takes the slots for one receive.
+func (p *poller) reserve(probe bool) (attempt, time.Duration) {
+	want := min(maxReceive, p.r.slots.total)
+	if probe || p.r.registry.troubled() {
+		want = 1
+	}
+	if !p.r.fifo {
+		n, wait := p.slots(want)
+		return attempt{slots: n}, wait
+	}
+	p.orphaned = slices.DeleteFunc(p.orphaned, func(a attempt) bool { return time.Now().After(a.until) })
+	if len(p.orphaned) > 0 && !probe {
+		a := p.orphaned[0]
+		n, wait := p.slots(a.slots)
+		if n < a.slots {
+			p.r.slots.give(n)
+			return attempt{}, max(wait, time.Millisecond)
+		}
+		p.orphaned = p.orphaned[1:]
+		return a, 0
+	}
+	n, wait := p.slots(want)
+	return attempt{slots: n, id: rand.Text(), until: time.Now().Add(attemptMemory)}, wait
+}
+
+// slots takes slots for a receive: as many as are wanted if it can. With fewer free it waits a little for handlers to finish, because
 // a receive costs the same for one message as for ten; but only for a small part of what a handler takes, so that
 // free slots don't stand idle.
-func (p *poller) reserve() (n int, wait time.Duration) {
+func (p *poller) slots(want int) (n int, wait time.Duration) {
 	s := p.r.slots
-	want := min(maxReceive, s.total)
 	ok, free := s.take(want)
 	full := !ok && free == 0 && p.open == 0
 	if p.health.full.Swap(full) && !full {
@@ -151,6 +197,12 @@ func (p *poller) learn(res receipt) {
 	p.open--
 	p.health.open.Store(int64(p.open))
 	if res.err != nil {
+		if res.attempt.probe {
+			p.r.breaker.probed()
+		}
+		if res.attempt.id != "" && ambiguous(res.err) {
+			p.orphaned = append(p.orphaned, res.attempt)
+		}
 		p.failed(res)
 		return
 	}
@@ -163,7 +215,7 @@ func (p *poller) learn(res receipt) {
 	p.health.lastErr.Store(nil)
 	p.health.lastOK.Store(time.Now().UnixNano())
 	if res.got > 0 {
-		p.width = min(p.width+1, receivesAtMost(p.r.cfg))
+		p.width = min(p.width+1, p.widest())
 		return
 	}
 	p.r.stats.emptyReceives.Add(1)
@@ -171,6 +223,14 @@ func (p *poller) learn(res receipt) {
 	if p.r.cfg.WaitTime == ShortPoll {
 		p.resumeAt = time.Now().Add(emptyShortPollPause)
 	}
+}
+
+// widest is one receive for each ten slots; for each slot while receives ask for one message.
+func (p *poller) widest() int {
+	if p.r.registry.troubled() {
+		return p.r.slots.total
+	}
+	return receivesAtMost(p.r.cfg)
 }
 
 // emptyShortPollPause keeps short polling from being a busy loop on the bill.
@@ -206,7 +266,7 @@ func (p *poller) failed(res receipt) {
 // receiveBackoff doubles from 100 ms to 20 s, jittered over its upper half.
 func receiveBackoff(failures int) time.Duration {
 	d := min(100*time.Millisecond<<min(failures-1, 20), 20*time.Second)
-	return d/2 + rand.N(d/2+1)
+	return d/2 + mathrand.N(d/2+1)
 }
 
 // logFailure logs the first of a row of failures, and then each power of two.

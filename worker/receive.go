@@ -21,7 +21,8 @@ var errCorrupt = errors.New("worker: the body doesn't match the MD5 that SQS sen
 
 // receive makes one ReceiveMessage for n slots, passes what arrives to the dispatcher and gives back the slots that
 // stayed empty. It runs in a goroutine of its own, started by the poller.
-func (r *run) receive(n int) (got int, err error) {
+func (r *run) receive(a attempt) (got int, err error) {
+	n := a.slots
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(r.polling, r.wait+receiveSlack)
 	defer cancel()
@@ -33,6 +34,9 @@ func (r *run) receive(n int) (got int, err error) {
 		MessageAttributeNames:       r.cfg.MessageAttributes,
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 	}
+	if a.id != "" {
+		in.ReceiveRequestAttemptId = &a.id
+	}
 	r.stats.receives.Add(1)
 	out, err := r.client.ReceiveMessage(ctx, in, r.receiveOptions...)
 	if err != nil {
@@ -43,24 +47,28 @@ func (r *run) receive(n int) (got int, err error) {
 		return 0, err
 	}
 	got = len(out.Messages)
-	r.slots.give(n - got)
-	r.arrived(out.Messages, sent)
+	r.slots.give(max(n-got, 0)) // a repeated attempt brings what the first one would have
+	r.arrived(out.Messages, sent, a.probe)
 	return got, nil
 }
 
 // arrived takes in the messages of one receive, each on its own.
-func (r *run) arrived(messages []types.Message, sent time.Time) {
+func (r *run) arrived(messages []types.Message, sent time.Time, probe bool) {
 	now := time.Now()
 	granted := r.leaseStart(sent, now)
 	r.stats.received.Add(int64(len(messages)))
 	batch := make([]*delivery, 0, len(messages))
 	for i := range messages {
 		in := &messages[i]
-		d := &delivery{run: r, granted: granted}
+		d := &delivery{run: r, granted: granted, corrupt: corrupt(in), probe: probe}
 		d.message.fill(in, r.w.queueURL, now)
-		if r.admit(d, aws.ToString(in.ReceiptHandle), corrupt(in)) {
+		d.id, d.receives = d.message.ID, d.message.ReceiveCount
+		if r.admit(d, aws.ToString(in.ReceiptHandle)) {
 			batch = append(batch, d)
 		}
+	}
+	if probe && len(batch) == 0 {
+		r.breaker.probed()
 	}
 	r.dispatcher.push(batch)
 }
@@ -78,7 +86,7 @@ func (r *run) leaseStart(sent, arrived time.Time) time.Time {
 }
 
 // admit reports whether the message is to be run; otherwise it has seen to it.
-func (r *run) admit(d *delivery, handle string, isCorrupt bool) bool {
+func (r *run) admit(d *delivery, handle string) bool {
 	switch r.registry.admit(d, handle) {
 	case admitAdopt:
 		r.stats.duplicates.Add(1)
@@ -90,17 +98,6 @@ func (r *run) admit(d *delivery, handle string, isCorrupt bool) bool {
 	case admitDelete:
 		r.stats.suppressed.Add(1)
 		r.delete(d)
-		r.slots.give(1)
-		return false
-	}
-	switch {
-	case r.stopping.Load():
-		r.release(d, 0, &r.stats.releasedUnstarted)
-		r.slots.give(1)
-		return false
-	case isCorrupt:
-		r.stats.corrupt.Add(1)
-		r.fail(d, outcome{kind: failed, delay: -1, err: errCorrupt})
 		r.slots.give(1)
 		return false
 	}

@@ -4,20 +4,23 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // registry knows every message that this worker holds, by MessageId. SQS may deliver a message again while it is
 // held, and after it was completed: the registry decides what a receive of a known message means, in one place
 // and under one mutex.
 type registry struct {
+	fifo      bool // order decides: what is known of a message counts when its turn comes, not when it arrives
 	mu        sync.Mutex
 	held      map[string]*delivery
-	completed memory[struct{}] // whose handler succeeded and whose delete didn't
-	excused   memory[int]      // how often they were given back without a failure
+	completed memory[struct{}]     // whose handler succeeded and whose delete didn't
+	excused   memory[int]          // how often they were given back without a failure
+	trouble   map[string]time.Time // groups whose head failed, and until when that counts
 }
 
-func newRegistry() *registry {
-	return &registry{held: map[string]*delivery{}, completed: newMemory[struct{}](remembered), excused: newMemory[int](remembered)}
+func newRegistry(fifo bool) *registry {
+	return &registry{fifo: fifo, held: map[string]*delivery{}, completed: newMemory[struct{}](remembered), excused: newMemory[int](remembered), trouble: map[string]time.Time{}}
 }
 
 // admission is what to do with a received message.
@@ -34,21 +37,22 @@ const (
 func (g *registry) admit(d *delivery, handle string) admission {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	id := d.message.ID
+	id := d.id
 	known := g.held[id]
 	what := admitRun
 	excused, _ := g.excused.get(id)
-	d.message.Attempt = max(d.message.ReceiveCount-excused, 1)
+	d.message.Attempt = max(d.receives-excused, 1)
 	_, completed := g.completed.get(id)
 	switch {
-	case known == nil && completed, known != nil && known.stage == deleting:
+	case g.fifo && known == nil:
+	case known == nil && completed, known != nil && known.stage == deleting && !g.fifo:
 		d.stage = deleting
 		what = admitDelete
 	case known != nil && (known.stage == waiting || known.stage == running):
 		if known.lease.Adopt(d.receipt(handle)) {
 			return admitAdopt
 		}
-		if known.stage == running {
+		if known.stage == running && !g.fifo {
 			return g.queueLocked(known, d, handle)
 		}
 	}
@@ -71,11 +75,16 @@ func (g *registry) queueLocked(known, d *delivery, handle string) admission {
 	return admitQueue
 }
 
-// start moves a waiting delivery to running.
-func (g *registry) start(d *delivery) {
+// start moves a waiting delivery to running; or to deleting, and reports false, when the message was completed before.
+func (g *registry) start(d *delivery) bool {
 	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, completed := g.completed.get(d.id); completed {
+		d.stage = deleting
+		return false
+	}
 	d.stage = running
-	g.mu.Unlock()
+	return true
 }
 
 // finish moves a running delivery on. It reports false when the drain has given it back already, and hands over
@@ -93,9 +102,16 @@ func (g *registry) finish(d *delivery, to stage) (successor *delivery, ok bool) 
 		if to == deleting {
 			successor.stage = deleting
 		}
-		g.held[d.message.ID] = successor
+		g.held[d.id] = successor
 	}
 	return successor, true
+}
+
+// complete moves a failed delivery to deleting: it is in the dead-letter sink.
+func (g *registry) complete(d *delivery) {
+	g.mu.Lock()
+	d.stage = deleting
+	g.mu.Unlock()
 }
 
 // abandon marks every delivery that is still running, and returns them; a newer receive that waits for one is among
@@ -118,7 +134,7 @@ func (g *registry) abandon() []*delivery {
 func (g *registry) forget(d *delivery, undeleted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	id := d.message.ID
+	id := d.id
 	switch {
 	case undeleted:
 		g.completed.put(id, struct{}{})
@@ -137,12 +153,40 @@ func (g *registry) size() int {
 	return len(g.held)
 }
 
+// troubled tells whether a group's head has failed and may come back with messages behind it. While it may, receives ask for
+// one message: SQS would fill them with the rest of the group, whose receive counts would rise to the dead-letter queue's
+// without a single run.
+func (g *registry) troubled() bool {
+	if !g.fifo {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(g.trouble, func(_ string, until time.Time) bool { return now.After(until) })
+	return len(g.trouble) > 0
+}
+
+// setTrouble notes that a group's head failed and comes back by a time; the zero time ends the trouble.
+func (g *registry) setTrouble(d *delivery, until time.Time) {
+	if !g.fifo {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if until.IsZero() {
+		delete(g.trouble, d.message.GroupID)
+	} else {
+		g.trouble[d.message.GroupID] = until
+	}
+}
+
 // excuse notes that a message is given back without having failed: its receive shall not count as an attempt.
 func (g *registry) excuse(d *delivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n, _ := g.excused.get(d.message.ID)
-	g.excused.put(d.message.ID, n+1)
+	n, _ := g.excused.get(d.id)
+	g.excused.put(d.id, n+1)
 }
 
 // ids names everything that is held.

@@ -21,10 +21,11 @@ func (r *run) settle(d *delivery, ctx context.Context, err error) {
 	successor, ok := r.registry.finish(d, stage)
 	if !ok {
 		r.stats.lateResults.Add(1)
-		r.log.Warn("a handler returned after its message had been given back", "message", &d.message, "outcome", o.kind.String())
+		r.log.Warn("a handler returned after its message had been given back", "message", d, "outcome", o.kind.String())
 		return
 	}
 	r.logOutcome(d, o)
+	opened := r.breaker.result(d, o)
 	switch lost := d.lease.Err(); {
 	case lost != nil:
 		r.settleLost(d, o, lost, successor != nil)
@@ -36,16 +37,35 @@ func (r *run) settle(d *delivery, ctx context.Context, err error) {
 		r.delete(d)
 	case o.kind == failed:
 		r.fail(d, o)
+	case o.kind == unavailable:
+		r.putOff(d, r.breaker.delay(), &r.stats.unavailable)
 	case o.kind == snoozed:
-		r.registry.excuse(d)
-		r.release(d, o.delay, &r.stats.snoozed)
+		r.putOff(d, o.delay, &r.stats.snoozed)
 	case o.kind == interrupted:
-		r.registry.excuse(d)
-		r.release(d, 0, &r.stats.interrupted)
+		r.putOff(d, 0, &r.stats.interrupted)
 	}
 	if successor != nil {
 		r.settleSuccessor(successor, o)
 	}
+	if opened {
+		r.putOffWaiting()
+	}
+}
+
+// putOff gives back a message that didn't fail.
+func (r *run) putOff(d *delivery, delay time.Duration, count *atomic.Int64) {
+	r.registry.excuse(d)
+	r.release(d, delay, count)
+}
+
+// putOffWaiting gives back what is held and not started, because the breaker has opened.
+func (r *run) putOffWaiting() {
+	waiting, slots := r.dispatcher.take()
+	for _, d := range waiting {
+		r.registry.excuse(d)
+		r.giveBackOne(d, r.breaker.delay(), &r.stats.unavailable, nil)
+	}
+	r.slots.give(slots)
 }
 
 // settleLost: nothing is written for a message that may be somebody else's. One whose handler succeeded is remembered,
@@ -61,6 +81,7 @@ func (r *run) settleLost(d *delivery, o outcome, lost error, again bool) {
 	}
 	r.registry.forget(d, o.done() && !again)
 	r.noteLost(d, lost)
+	r.endGroup(d)
 }
 
 // settleSuccessor takes up the newer receive that came while the handler of a lost one ran on.
@@ -78,8 +99,10 @@ func (r *run) settleSuccessor(d *delivery, o outcome) {
 func (r *run) drop(d *delivery, lost error) {
 	d.lease.Settle()
 	r.registry.forget(d, false)
+	r.breaker.forgive(d)
 	r.noteLost(d, lost)
-	r.slots.give(1)
+	r.endGroup(d)
+	r.retire()
 }
 
 func (r *run) noteLost(d *delivery, lost error) {
@@ -87,45 +110,90 @@ func (r *run) noteLost(d *delivery, lost error) {
 		return
 	}
 	r.stats.lost.Add(1)
-	r.log.Warn("message lease lost: it comes back, here or elsewhere", "message", &d.message, "cause", lost)
+	r.log.Warn("message lease lost: it comes back, here or elsewhere", "message", d, "cause", lost)
 }
 
-// fail gives a failed message back with its back-off.
+// fail sees to a failed message: to the dead-letter sink when it is beyond help and there is one, otherwise back with its
+// back-off.
 func (r *run) fail(d *delivery, o outcome) {
 	r.stats.failed.Add(1)
-	delay := o.delay
-	if delay < 0 {
-		delay = r.cfg.Backoff.delay(d.message.Attempt)
-		var permanent *permanentError
-		if errors.As(o.err, &permanent) {
-			delay = r.cfg.Backoff.Max
+	var permanent *permanentError
+	if !errors.As(o.err, &permanent) {
+		delay := o.delay
+		if delay < 0 {
+			delay = r.cfg.Backoff.delay(d.message.Attempt)
 		}
+		r.release(d, delay, &r.stats.retried)
+		return
 	}
-	r.release(d, delay, &r.stats.retried)
+	if r.cfg.DeadLetter != nil && r.deadLetter(d, permanent.err) {
+		r.stats.deadLettered.Add(1)
+		r.registry.complete(d)
+		r.delete(d)
+		return
+	}
+	r.release(d, r.cfg.Backoff.Max, &r.stats.retried) // the redrive policy will take it
 }
 
-// release gives a message back; it is visible to others after delay.
+// deadLetter sends a message to the sink, while its lease is still renewed.
+func (r *run) deadLetter(d *delivery, reason error) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), deadLetterTimeout)
+	defer cancel()
+	defer context.AfterFunc(r.settling, cancel)()
+	err := protect(func() error { return r.cfg.DeadLetter.DeadLetter(ctx, &d.message, reason) })
+	if err == nil {
+		err = d.lease.Err() // it came too late: somebody else has the message
+	}
+	if err != nil {
+		r.stats.deadLetterFailures.Add(1)
+		r.log.Error("a message could not be sent to the dead-letter sink: it comes back", "message", d, "error", err)
+	}
+	return err == nil
+}
+
+// deadLetterTimeout bounds one call of the dead-letter sink.
+const deadLetterTimeout = 30 * time.Second
+
+// release gives a message back; it is visible to others after delay. On a FIFO queue everything behind it goes first.
 func (r *run) release(d *delivery, delay time.Duration, count *atomic.Int64) {
+	if !r.fifo {
+		r.giveBackOne(d, delay, count, nil)
+		return
+	}
+	since := time.Now()
+	r.registry.setTrouble(d, since.Add(delay+r.visibility+maxWait))
+	r.stopGroup(d, func() {
+		r.giveBackOne(d, max(delay-time.Since(since), 0), count, func() { r.dispatcher.releaseGroup(d) })
+	})
+}
+
+// giveBackOne gives back one message, and calls then when that is over, however it went.
+func (r *run) giveBackOne(d *delivery, delay time.Duration, count *atomic.Int64, then func()) {
 	r.unsettled.enter()
 	d.lease.Release(delay, func(err error) {
 		defer r.unsettled.leave()
 		r.registry.forget(d, false)
 		if err == nil {
 			count.Add(1)
-			return
+		} else {
+			r.stats.releaseFailures.Add(1)
+			r.leftBehind.add(d.id)
+			r.log.Warn("a message could not be given back: it comes back when its visibility ends", "message", d, "error", heartbeat.Code(err))
 		}
-		r.stats.releaseFailures.Add(1)
-		r.leftBehind.add(d.message.ID)
-		r.log.Warn("a message could not be given back: it comes back when its visibility ends", "message", &d.message, "error", heartbeat.Code(err))
+		if then != nil {
+			then()
+		}
 	})
 }
 
-// giveBack releases messages that were never started.
-func (r *run) giveBack(batch []*delivery) {
+// giveBack gives back messages that were never started, and frees their slots.
+func (r *run) giveBack(batch []*delivery, delay time.Duration, slots int) {
 	for _, d := range batch {
-		r.release(d, 0, &r.stats.releasedUnstarted)
-		r.slots.give(1)
+		r.registry.excuse(d)
+		r.breaker.forgive(d)
+		r.giveBackOne(d, delay, &r.stats.releasedUnstarted, nil)
 	}
+	r.slots.give(slots)
 }
 
 // delete hands a completed message to the deleter, its heartbeat stopped and joined first: a renewal that overtook the
@@ -145,6 +213,10 @@ func (r *run) deleted(d *delivery, err error) {
 	if err == nil {
 		r.stats.deleted.Add(1)
 		r.registry.forget(d, false)
+		if r.fifo {
+			r.registry.setTrouble(d, time.Time{})
+			r.dispatcher.releaseGroup(d)
+		}
 		if after := d.message.takeAfterDelete(); len(after) > 0 {
 			go r.afterDelete(d, after)
 			return
@@ -154,10 +226,11 @@ func (r *run) deleted(d *delivery, err error) {
 	}
 	r.stats.undeleted.Add(1)
 	r.registry.forget(d, true)
-	r.leftBehind.add(d.message.ID)
+	r.leftBehind.add(d.id)
+	r.endGroup(d)
 	r.unsettled.leave()
 	r.log.Warn("a completed message could not be deleted: it comes back, and is deleted without a run if it comes to this worker",
-		"message", &d.message, "error", heartbeat.Code(err))
+		"message", d, "error", heartbeat.Code(err))
 }
 
 // afterDelete runs what waited for the deletion.
@@ -166,20 +239,21 @@ func (r *run) afterDelete(d *delivery, fs []func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(r.settling, 10*time.Second)
 	defer cancel()
 	for _, f := range fs {
-		if err := protect(ctx, f); err != nil {
+		if err := protect(func() error { return f(ctx) }); err != nil {
 			r.stats.afterDeleteFailures.Add(1)
-			r.log.Warn("a function to run after a message's deletion failed", "message", &d.message, "error", err)
+			r.log.Warn("a function to run after a message's deletion failed", "message", d, "error", err)
 		}
 	}
 }
 
-func protect(ctx context.Context, f func(context.Context) error) (err error) {
+// protect makes an error of a panic in somebody else's function.
+func protect(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicError{value: v}
 		}
 	}()
-	return f(ctx)
+	return f()
 }
 
 // unsettled counts the messages that are being deleted or given back. It bounds them: behind a slow SQS, executors wait

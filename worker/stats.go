@@ -46,6 +46,12 @@ type Stats struct {
 	Undeleted           int64         // completed messages that were not deleted
 	MeanDeleteLag       time.Duration // from the handler's end to the confirmed delete
 	Retried             int64         // given back after a failure
+	RetriedInProcess    int64         // handlers called again without giving the message back
+	DeadLettered        int64         // sent to the dead-letter sink
+	DeadLetterFailures  int64         // that the sink did not take; given back
+	Unavailable         int64         // given back because a dependency is down
+	BreakerOpened       int64         // how often the breaker opened
+	Breaker             BreakerState
 	Snoozed             int64
 	Interrupted         int64 // given back because the drain cancelled their handlers
 	ReleasedUnstarted   int64 // given back without having been started
@@ -64,6 +70,7 @@ type counters struct {
 	deleted, deleteCalls, deleteFailures, undeleted                                       atomic.Int64
 	retried, snoozed, interrupted, releasedUnstarted, releaseFailures                     atomic.Int64
 	afterDeleteFailures                                                                   atomic.Int64
+	retriedInProcess, deadLettered, deadLetterFailures, unavailable, breakerOpened        atomic.Int64
 	meanHandling                                                                          atomic.Int64 // nanoseconds
 	deleteLag                                                                             mean
 }
@@ -112,6 +119,9 @@ func (r *run) snapshot() Stats {
 		ReleasedUnstarted: c.releasedUnstarted.Load(), ReleaseFailures: c.releaseFailures.Load(), AfterDeleteFailures: c.afterDeleteFailures.Load(),
 		Heartbeat: r.heartbeat.Stats(),
 	}
+	s.RetriedInProcess, s.DeadLettered, s.DeadLetterFailures = c.retriedInProcess.Load(), c.deadLettered.Load(), c.deadLetterFailures.Load()
+	s.Unavailable, s.BreakerOpened = c.unavailable.Load(), c.breakerOpened.Load()
+	s.Breaker, _ = r.breaker.snapshot()
 	s.Waiting, s.Running = r.dispatcher.counts()
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -67,6 +68,8 @@ type run struct {
 	otherOptions   []func(*sqs.Options)
 	visibility     time.Duration
 	wait           time.Duration
+	fifo           bool // by the queue's name: since fair queues, a message group alone doesn't tell
+	retries        int  // in process
 
 	// Three lives, which end one after the other: open receives, handlers, the calls that settle.
 	polling     context.Context
@@ -82,6 +85,7 @@ type run struct {
 	heartbeat  *heartbeat.Heartbeat
 	poller     *poller
 	dispatcher *dispatcher
+	breaker    *breaker
 	deleter    *deleter
 	unsettled  *unsettled
 	leftBehind leftBehind
@@ -158,6 +162,8 @@ func (w *Worker) newRun(ctx context.Context) *run {
 		log:  w.cfg.Logger.With("worker", w.cfg.Name, "queue", queueName(w.queueURL)),
 		wait: w.cfg.waitTime(), stopPolling: make(chan struct{}), fatal: make(chan error, 1),
 	}
+	r.fifo = strings.HasSuffix(w.queueURL, ".fifo")
+	r.retries = w.cfg.retries(r.fifo)
 	detached := context.WithoutCancel(ctx) // the end of ctx begins the drain; it ends none of these
 	r.polling, r.abortPolls = context.WithCancel(detached)
 	r.handling, r.cancelWork = context.WithCancelCause(detached)
@@ -176,7 +182,8 @@ func (r *run) configure(attributes map[string]string) (err error) {
 	}
 	total := r.cfg.Concurrency + r.cfg.Prefetch
 	r.slots = newSlots(total)
-	r.registry = newRegistry()
+	r.registry = newRegistry(r.fifo)
+	r.breaker = newBreaker(r)
 	r.unsettled = newUnsettled(max(1000, 2*total))
 	r.dispatcher = newDispatcher(r)
 	r.deleter = newDeleter(r)
