@@ -17,13 +17,13 @@ type assignment struct {
 
 	Concurrency int
 	Prefetch    int  // ours
-	Receives    int  // raw: how many are open at once
+	Receives    int  // raw: how many are open at once; model: how many messages a call has
 	Attributes  bool // raw: asks for all system and message attributes
 
 	NoDrain bool // ours
-	Leases  int  // hold
-	// Window is how long the model scenario measures.
-	Window time.Duration
+
+	Leases     int           // hold
+	Visibility time.Duration // hold
 
 	CPUProfile, AllocProfile string // files
 }

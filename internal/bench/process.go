@@ -175,6 +175,21 @@ func startContestant(ctx context.Context, a assignment) (*contestant, error) {
 	return c, nil
 }
 
+// startBoth starts an SQS process and a contestant that is ready to go at its queue.
+func startBoth(ctx context.Context, latency time.Duration, attributes map[string]string, a assignment) (*sqsProcess, *contestant, error) {
+	sqs, err := startSQS(ctx, latency, attributes)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.Endpoint, a.QueueURL = sqs.endpoint, sqs.queueURL
+	c, err := startContestant(ctx, a)
+	if err != nil {
+		sqs.end()
+		return nil, nil, err
+	}
+	return sqs, c, nil
+}
+
 // say sends a command and reads the report that it is answered with.
 func (c *contestant) say(command string) (report, error) {
 	if err := json.NewEncoder(c.in).Encode(command); err != nil {

@@ -46,7 +46,7 @@ func (d *director) throughputAt(ctx context.Context, latency time.Duration, conc
 		for i := range entrants {
 			// Every round begins with another contestant: what the first one warms up isn't always the same's gain.
 			e := &entrants[(round+i)%len(entrants)]
-			e.assigned.CPUProfile, e.assigned.AllocProfile = d.profilePaths("throughput", latency.String(), fmt.Sprint(concurrency), e.name)
+			e.assigned.CPUProfile, e.assigned.AllocProfile = d.profilePaths("throughput", latency.String(), fmt.Sprint(concurrency), e.name, fmt.Sprint(round+1))
 			s, err := d.sprint(ctx, latency, e.assigned, e.messages)
 			if err != nil {
 				return fmt.Errorf("%s: %w", e.name, err)
@@ -61,20 +61,15 @@ func (d *director) throughputAt(ctx context.Context, latency time.Duration, conc
 
 // sprint runs one contestant over n messages.
 func (d *director) sprint(ctx context.Context, latency time.Duration, a assignment, n int) (sprint, error) {
-	sqs, err := startSQS(ctx, latency, nil)
+	sqs, c, err := startBoth(ctx, latency, nil, a)
 	if err != nil {
 		return sprint{}, err
 	}
 	defer sqs.end()
+	defer c.end()
 	if err := sqs.fill(n); err != nil {
 		return sprint{}, err
 	}
-	a.Endpoint, a.QueueURL = sqs.endpoint, sqs.queueURL
-	c, err := startContestant(ctx, a)
-	if err != nil {
-		return sprint{}, err
-	}
-	defer c.end()
 	before, err := sqs.tally()
 	if err != nil {
 		return sprint{}, err
