@@ -30,11 +30,3 @@ type DeadLetterer interface {
 // Middleware wraps a handler. It may act before and after, replace the message that the handler sees, or not call
 // the handler at all: what it returns is what counts. The message that the worker settles is the received one.
 type Middleware func(Handler) Handler
-
-// wrap applies middleware, the first listed outermost.
-func wrap(h Handler, middleware []Middleware) Handler {
-	for i := len(middleware) - 1; i >= 0; i-- {
-		h = middleware[i](h)
-	}
-	return h
-}

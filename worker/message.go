@@ -50,8 +50,28 @@ type Message struct {
 	// DeadLetterSource is the ARN of the queue that it was dead-lettered from, when this queue is a dead-letter queue.
 	DeadLetterSource string
 
+	origin      *Message // the received message, of which this is a copy with another body
 	mu          sync.Mutex
 	afterDelete []func(context.Context) error
+}
+
+// WithBody returns a copy with another body, for middleware that hands on what was packed in the one that was received. It
+// is still the same message: its id, counts and times are copied, AfterDelete goes to the received one, and so does what
+// the worker settles. Its Attributes are the same map: replace it, don't write to it. Middleware that wants a change of
+// Attempt further in to count sets the received message's afterwards.
+func (m *Message) WithBody(body string) *Message {
+	origin := m
+	if m.origin != nil {
+		origin = m.origin
+	}
+	return &Message{
+		ID: m.ID, Body: body, Attributes: m.Attributes, QueueURL: m.QueueURL,
+		ReceiveCount: m.ReceiveCount, Attempt: m.Attempt,
+		SentAt: m.SentAt, FirstReceivedAt: m.FirstReceivedAt, ReceivedAt: m.ReceivedAt,
+		GroupID: m.GroupID, DeduplicationID: m.DeduplicationID, SequenceNumber: m.SequenceNumber,
+		SenderID: m.SenderID, TraceHeader: m.TraceHeader, DeadLetterSource: m.DeadLetterSource,
+		origin: origin,
+	}
 }
 
 // Attribute returns the string value of a message attribute, empty when there is none of that name or it is binary.
@@ -64,6 +84,9 @@ func (m *Message) Attribute(name string) string {
 // which they were added, on a context that outlives the handler's and is bounded by 10 s; an error is logged and
 // counted, no more. Run returns after they have.
 func (m *Message) AfterDelete(f func(context.Context) error) {
+	if m.origin != nil {
+		m = m.origin
+	}
 	m.mu.Lock()
 	m.afterDelete = append(m.afterDelete, f)
 	m.mu.Unlock()

@@ -44,13 +44,17 @@ func New(c Client, queueURL string, h Handler, cfg Config) (*Worker, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
+	handler, err := assemble(h, cfg.Middleware, &cfg)
+	if err != nil {
+		errs = append(errs, err)
+	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	if cfg.Name == "" {
 		cfg.Name = queueName(queueURL)
 	}
-	w := &Worker{client: c, queueURL: queueURL, handler: wrap(h, cfg.Middleware), cfg: cfg}
+	w := &Worker{client: c, queueURL: queueURL, handler: handler, cfg: cfg}
 	w.receiveOptions, w.otherOptions, err = callOptions(c, cfg)
 	if err != nil {
 		return nil, err
@@ -88,6 +92,7 @@ type run struct {
 	breaker    *breaker
 	deleter    *deleter
 	unsettled  *unsettled
+	arrivals   *arrivals
 	leftBehind leftBehind
 	stats      counters
 
@@ -164,6 +169,7 @@ func (w *Worker) newRun(ctx context.Context) *run {
 	}
 	r.fifo = strings.HasSuffix(w.queueURL, ".fifo")
 	r.retries = w.cfg.retries(r.fifo)
+	r.arrivals = newArrivals(r.cfg.Concurrency, r.stopPolling)
 	detached := context.WithoutCancel(ctx) // the end of ctx begins the drain; it ends none of these
 	r.polling, r.abortPolls = context.WithCancel(detached)
 	r.handling, r.cancelWork = context.WithCancelCause(detached)
