@@ -92,7 +92,7 @@ func (m *Message) AfterDelete(f func(context.Context) error) {
 	m.mu.Unlock()
 }
 
-func (m *Message) takeAfterDelete() []func(context.Context) error {
+func (m *Message) takeAfterDelete() afterDelete {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	fs := m.afterDelete

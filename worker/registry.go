@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -14,13 +15,13 @@ type registry struct {
 	fifo      bool // order decides: what is known of a message counts when its turn comes, not when it arrives
 	mu        sync.Mutex
 	held      map[string]*delivery
-	completed memory[struct{}]     // whose handler succeeded and whose delete didn't
+	completed memory[afterDelete]  // whose handler succeeded and whose delete didn't, with what waits for it
 	excused   memory[int]          // how often they were given back without a failure
 	trouble   map[string]time.Time // groups whose head failed, and until when that counts
 }
 
 func newRegistry(fifo bool) *registry {
-	return &registry{fifo: fifo, held: map[string]*delivery{}, completed: newMemory[struct{}](remembered), excused: newMemory[int](remembered), trouble: map[string]time.Time{}}
+	return &registry{fifo: fifo, held: map[string]*delivery{}, completed: newMemory[afterDelete](remembered), excused: newMemory[int](remembered), trouble: map[string]time.Time{}}
 }
 
 // admission is what to do with a received message.
@@ -129,22 +130,29 @@ func (g *registry) abandon() []*delivery {
 	return all
 }
 
+// afterDelete is what runs once a message is deleted.
+type afterDelete []func(context.Context) error
+
 // forget drops a delivery that is settled. A completed one whose delete didn't get through is remembered, so that
-// its next delivery is deleted and not run.
-func (g *registry) forget(d *delivery, undeleted bool) {
+// its next delivery is deleted and not run. When the message was deleted, forget returns what may run now.
+func (g *registry) forget(d *delivery, undeleted bool) (after afterDelete) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id := d.id
 	switch {
 	case undeleted:
-		g.completed.put(id, struct{}{})
+		waiting, _ := g.completed.get(id)
+		g.completed.put(id, slices.Concat(waiting, d.message.takeAfterDelete()))
 	case d.stage == deleting:
+		after, _ = g.completed.get(id)
+		after = slices.Concat(after, d.message.takeAfterDelete())
 		g.completed.remove(id)
 		g.excused.remove(id)
 	}
 	if g.held[id] == d {
 		delete(g.held, id)
 	}
+	return after
 }
 
 func (g *registry) size() int {

@@ -28,7 +28,7 @@ func (r *run) settle(d *delivery, ctx context.Context, err error) {
 	opened := r.breaker.result(d, o)
 	switch lost := d.lease.Err(); {
 	case lost != nil:
-		r.settleLost(d, o, lost, successor != nil)
+		r.settleLost(d, o, lost)
 	case o.kind == succeeded:
 		r.stats.succeeded.Add(1)
 		r.delete(d)
@@ -70,7 +70,7 @@ func (r *run) putOffWaiting() {
 
 // settleLost: nothing is written for a message that may be somebody else's. One whose handler succeeded is remembered,
 // so that it is deleted and not run when it comes back to this worker.
-func (r *run) settleLost(d *delivery, o outcome, lost error, again bool) {
+func (r *run) settleLost(d *delivery, o outcome, lost error) {
 	d.lease.Settle()
 	switch o.kind {
 	case succeeded:
@@ -79,7 +79,7 @@ func (r *run) settleLost(d *delivery, o outcome, lost error, again bool) {
 	case failed:
 		r.stats.failed.Add(1)
 	}
-	r.registry.forget(d, o.done() && !again)
+	r.registry.forget(d, o.done())
 	r.noteLost(d, lost)
 	r.endGroup(d)
 }
@@ -212,12 +212,12 @@ func (r *run) delete(d *delivery) {
 func (r *run) deleted(d *delivery, err error) {
 	if err == nil {
 		r.stats.deleted.Add(1)
-		r.registry.forget(d, false)
+		after := r.registry.forget(d, false)
 		if r.fifo {
 			r.registry.setTrouble(d, time.Time{})
 			r.dispatcher.releaseGroup(d)
 		}
-		if after := d.message.takeAfterDelete(); len(after) > 0 {
+		if len(after) > 0 {
 			go r.afterDelete(d, after)
 			return
 		}
@@ -234,7 +234,7 @@ func (r *run) deleted(d *delivery, err error) {
 }
 
 // afterDelete runs what waited for the deletion.
-func (r *run) afterDelete(d *delivery, fs []func(context.Context) error) {
+func (r *run) afterDelete(d *delivery, fs afterDelete) {
 	defer r.unsettled.leave()
 	ctx, cancel := context.WithTimeout(r.settling, 10*time.Second)
 	defer cancel()
