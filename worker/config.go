@@ -18,7 +18,8 @@ const (
 	NoHeartbeat time.Duration = heartbeat.Never
 	// NoLinger as [Config.DeleteLinger]: every delete leaves at once, alone if need be.
 	NoLinger time.Duration = -1
-	// NoDrain as [Config.DrainTimeout]: at the stop, running handlers are cancelled at once.
+	// NoDrain as [Config.DrainTimeout]: at the stop, running handlers are cancelled at once, and after CancelGrace an
+	// open receive is broken off, which can leave messages invisible.
 	NoDrain time.Duration = -1
 	// NoRetries as [Config.Retries]: a failed message is given back at once, on a FIFO queue too.
 	NoRetries = -1
@@ -83,7 +84,7 @@ type Config struct {
 	DeadLetter DeadLetterer
 
 	// DrainTimeout is the time from the end of Run's context until Run returns, all told: running handlers go on for
-	// it less CancelGrace and a reserve for settling (a fifth, at most 2 s). From 1 s to 12 h, or [NoDrain]; default
+	// it less CancelGrace and a reserve for settling (a fifth, at most 2 s). From 2 s to 12 h, or [NoDrain]; default
 	// 25 s, because ECS and Kubernetes kill 30 s after SIGTERM unless told otherwise.
 	DrainTimeout time.Duration
 
@@ -174,7 +175,7 @@ func (c Config) validate() error {
 	}
 	v.between("RetryDelay", c.RetryDelay, time.Millisecond, time.Hour, 0, "")
 	v.breaker(c.Breaker)
-	v.between("DrainTimeout", c.DrainTimeout, time.Second, 12*time.Hour, NoDrain, "worker.NoDrain")
+	v.between("DrainTimeout", c.DrainTimeout, 2*time.Second, 12*time.Hour, NoDrain, "worker.NoDrain")
 	v.between("CancelGrace", c.CancelGrace, time.Millisecond, 12*time.Hour, NoGrace, "worker.NoGrace")
 	v.between("DeleteLinger", c.DeleteLinger, time.Millisecond, 5*time.Second, NoLinger, "worker.NoLinger")
 	v.together(c)
@@ -280,6 +281,7 @@ func (c Config) waitTime() time.Duration {
 	if c.WaitTime == ShortPoll || c.DrainTimeout == NoDrain {
 		return c.WaitTime
 	}
-	room := (c.DrainTimeout - settleReserve(c.DrainTimeout)).Truncate(time.Second)
-	return max(time.Second, min(c.WaitTime, room))
+	const transit = 500 * time.Millisecond // a receive takes longer than its wait
+	room := c.DrainTimeout - settleReserve(c.DrainTimeout) - transit
+	return max(time.Second, min(c.WaitTime, room.Truncate(time.Second)))
 }
