@@ -26,7 +26,9 @@ func deliveryFrom(ctx context.Context) *delivery {
 	return d
 }
 
-var errNoDelivery = errors.New("worker: this context isn't a handler's: pass on the one that the handler was given")
+// ErrNoLease is what functions about a message's lease return for a context that has none: one that isn't a handler's (pass
+// on the one that the handler was given), or is that of a batch or of a handler under Lambda.
+var ErrNoLease = errors.New("worker: there is no lease in this context: pass on the one that the handler was given; under Lambda there is none")
 
 // ExtendVisibility makes the message's lease last for at least d from now, 1 s to 12 h: one long lease, for a handler
 // that knows it will take long and wants no renewals meanwhile, or whose process may be suspended. It is never
@@ -35,7 +37,7 @@ var errNoDelivery = errors.New("worker: this context isn't a handler's: pass on 
 func ExtendVisibility(ctx context.Context, d time.Duration) error {
 	held := deliveryFrom(ctx)
 	if held == nil {
-		return errNoDelivery
+		return ErrNoLease
 	}
 	return held.lease.Extend(ctx, d)
 }
@@ -45,7 +47,7 @@ func ExtendVisibility(ctx context.Context, d time.Duration) error {
 func OnRenew(ctx context.Context, renew func(ctx context.Context, until time.Time) error) error {
 	held := deliveryFrom(ctx)
 	if held == nil {
-		return errNoDelivery
+		return ErrNoLease
 	}
 	held.lease.OnRenew(renew)
 	return nil
