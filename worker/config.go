@@ -250,8 +250,8 @@ func (v *violations) together(c Config) {
 	switch interval := c.HeartbeatInterval; {
 	case interval == 0:
 	case interval == NoHeartbeat:
-		if c.HandlerTimeout > 0 && c.Visibility > 0 && c.HandlerTimeout >= c.Visibility {
-			v.add("HandlerTimeout is %v: with heartbeats off it must be less than Visibility, %v, or a message is handled twice at the same time", c.HandlerTimeout, c.Visibility)
+		if total := c.handlingAtMost(c.Retries); c.Visibility > 0 && total >= c.Visibility {
+			v.add("HandlerTimeout is %v, with Retries and their delays %v: with heartbeats off that must be less than Visibility, %v, or a message is handled twice at the same time", c.HandlerTimeout, total, c.Visibility)
 		}
 	case interval < 50*time.Millisecond:
 		v.add("HeartbeatInterval is %v: must be from 50ms to three quarters of the visibility, or worker.NoHeartbeat", interval)
@@ -260,6 +260,20 @@ func (v *violations) together(c Config) {
 	case interval > 9*time.Hour:
 		v.add("HeartbeatInterval is %v: must be at most 9h, three quarters of the longest visibility", interval)
 	}
+}
+
+// handlingAtMost is how long a handler that keeps to its timeout can have a message: all its calls, and the waits between
+// them. Zero when there is no timeout.
+func (c Config) handlingAtMost(retries int) time.Duration {
+	if c.HandlerTimeout == 0 {
+		return 0
+	}
+	setDefault(&c.RetryDelay, time.Second)
+	total := c.HandlerTimeout
+	for try := 1; try <= min(retries, 100); try++ {
+		total += longestRetryDelay(c.RetryDelay, try) + c.HandlerTimeout
+	}
+	return total
 }
 
 // retries is Retries with its default, which depends on the queue.

@@ -29,9 +29,11 @@ func (r *run) execute() {
 
 // retryDelay doubles with each try, jittered over its upper half.
 func retryDelay(first time.Duration, try int) time.Duration {
-	d := first << min(try-1, 10)
+	d := longestRetryDelay(first, try)
 	return d/2 + rand.N(d/2+1)
 }
+
+func longestRetryDelay(first time.Duration, try int) time.Duration { return first << min(try-1, 10) }
 
 var errGoexit = errors.New("worker: the handler ended its goroutine (runtime.Goexit)")
 

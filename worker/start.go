@@ -87,9 +87,9 @@ func (r *run) checkQueue(ctx context.Context, attributes map[string]string) {
 	if attributes == nil {
 		return
 	}
-	if r.cfg.HeartbeatInterval == NoHeartbeat && r.cfg.HandlerTimeout >= r.visibility {
-		r.log.Warn("heartbeats are off and HandlerTimeout isn't below the visibility: messages will be handled twice at the same time",
-			"handler_timeout", r.cfg.HandlerTimeout, "visibility", r.visibility)
+	if total := r.cfg.handlingAtMost(r.retries); r.cfg.HeartbeatInterval == NoHeartbeat && total >= r.visibility {
+		r.log.Warn("heartbeats are off and HandlerTimeout, with all retries in process, isn't below the visibility: messages will be handled twice at the same time",
+			"handler_timeout", r.cfg.HandlerTimeout, "with_retries", total, "visibility", r.visibility)
 	}
 	raw := attributes["RedrivePolicy"]
 	if raw == "" {

@@ -31,8 +31,9 @@ type Worker struct {
 // configuration.
 func New(c Client, queueURL string, h Handler, cfg Config) (*Worker, error) {
 	var errs []error
-	if c == nil {
+	if own, ok := c.(*sqs.Client); c == nil || ok && own == nil {
 		errs = append(errs, errors.New("worker: no client: pass an *sqs.Client"))
+		c = nil
 	}
 	if h == nil {
 		errs = append(errs, errors.New("worker: no handler"))
