@@ -37,8 +37,9 @@ func failureOf(err error) failureKind {
 	case "QueueDoesNotExist", "NonExistentQueue", "InvalidAddress", "ResourceNotFoundException":
 		return gone
 	case "AccessDenied", "AccessDeniedException", "InvalidSecurity", "ExpiredToken", "ExpiredTokenException",
-		"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "MissingAuthenticationToken",
-		"MissingAuthenticationTokenException", "OptInRequired", "IncompleteSignature", "AuthFailure":
+		"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "InvalidSignatureException",
+		"IncompleteSignature", "IncompleteSignatureException", "MissingAuthenticationToken",
+		"MissingAuthenticationTokenException", "OptInRequired", "AuthFailure":
 		return denied
 	case "KmsThrottled", "KMS.ThrottlingException":
 		return passing
