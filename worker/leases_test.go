@@ -597,6 +597,12 @@ func TestLeaseIsKeptWhateverBecomesOfTheMessageValue(t *testing.T) {
 				return next.Handle(ctx, &worker.Message{ID: "other-" + m.ID, Body: "decoded"})
 			})
 		},
+		"changed in place": func(next worker.Handler) worker.Handler {
+			return worker.HandlerFunc(func(ctx context.Context, m *worker.Message) error {
+				m.ID, m.Body, m.ReceiveCount, m.QueueURL = "other-"+m.ID, "decoded", 99, "elsewhere"
+				return next.Handle(ctx, m)
+			})
+		},
 	}, func(t *testing.T, decorate worker.Middleware) {
 		q := newQueue(t, "VisibilityTimeout", "5")
 		q.send(10)

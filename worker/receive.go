@@ -5,7 +5,7 @@ import (
 	"crypto/md5"
 	"encoding/hex"
 	"errors"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -122,11 +122,13 @@ func ambiguous(err error) bool {
 	return !errors.As(err, &api)
 }
 
-// describe is an SQS error without what SQS puts into its texts.
+// describe is an error of SQS in one line: its code, and the first line of its text. Further lines would repeat the request,
+// credentials included.
 func describe(err error) string {
 	var api smithy.APIError
 	if errors.As(err, &api) {
-		return fmt.Sprintf("%s: %s", api.ErrorCode(), api.ErrorMessage())
+		text, _, _ := strings.Cut(api.ErrorMessage(), "\n")
+		return api.ErrorCode() + ": " + text
 	}
 	return err.Error()
 }
