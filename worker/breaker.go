@@ -29,7 +29,7 @@ type Breaker struct {
 }
 
 func (b Breaker) withDefaults() Breaker {
-	setDefault(&b.Pause, min(30*time.Second, max(b.MaxPause, time.Second)))
+	setDefault(&b.Pause, atMost(30*time.Second, b.MaxPause))
 	setDefault(&b.MaxPause, max(5*time.Minute, b.Pause))
 	setDefault(&b.Window, time.Minute)
 	setDefault(&b.MinResults, 20)
@@ -116,7 +116,7 @@ func (b *breaker) result(d *delivery, o outcome) (opened bool) {
 	defer b.mu.Unlock()
 	now := time.Now()
 	bad := o.kind == failed || o.kind == unavailable
-	if o.kind != interrupted && o.kind != snoozed {
+	if o.kind != interrupted && o.kind != snoozed && o.kind != lost {
 		b.results.add(now, bad)
 	}
 	if d.probe {
@@ -142,7 +142,7 @@ func (b *breaker) probeResultLocked(now time.Time, o outcome) (opened bool) {
 	case o.kind == unavailable || (b.byRate && o.kind == failed):
 		b.openLocked(now, min(2*b.pause, b.cfg.MaxPause), b.byRate, o.err)
 		return true
-	case o.kind == snoozed: // says nothing
+	case o.kind == snoozed || o.kind == lost: // says nothing
 	default:
 		b.state = BreakerClosed
 		b.results = newWindow(b.cfg.Window)
@@ -165,6 +165,13 @@ func (b *breaker) delay() time.Duration {
 	defer b.mu.Unlock()
 	left := max(time.Until(b.resumeAt), time.Second)
 	return left + rand.N(max(b.pause, time.Second))
+}
+
+// isOpen tells whether only probes may run.
+func (b *breaker) isOpen() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state != BreakerClosed
 }
 
 func (b *breaker) snapshot() (BreakerState, error) {

@@ -133,7 +133,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Concurrency, 10)
 	setDefault(&c.WaitTime, maxWait)
 	setDefault(&c.MaxHold, heartbeat.MaxVisibility)
-	setDefault(&c.Backoff.Min, min(2*time.Second, max(c.Backoff.Max, time.Second)))
+	setDefault(&c.Backoff.Min, atMost(2*time.Second, c.Backoff.Max))
 	setDefault(&c.Backoff.Max, max(15*time.Minute, c.Backoff.Min))
 	setDefault(&c.RetryDelay, time.Second)
 	c.Breaker = c.Breaker.withDefaults()
@@ -150,6 +150,14 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	setDefault(&c.Logger, slog.Default())
 	return c, nil
+}
+
+// atMost is a default that keeps below a bound that may not be set.
+func atMost(d, bound time.Duration) time.Duration {
+	if bound > 0 {
+		return min(d, bound)
+	}
+	return d
 }
 
 func setDefault[T comparable](field *T, value T) {

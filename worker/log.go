@@ -5,7 +5,7 @@ import (
 )
 
 func (k kind) String() string {
-	return [...]string{"succeeded", "duplicate", "failed", "snoozed", "interrupted", "unavailable"}[k]
+	return [...]string{"succeeded", "duplicate", "failed", "snoozed", "interrupted", "unavailable", "lost"}[k]
 }
 
 // logOutcome logs what an operator should read about a handler's result.

@@ -15,7 +15,9 @@ var (
 	// now isn't counted as a failure, the message goes back to the queue at once.
 	ErrShutdown = errors.New("worker: shutting down")
 	// ErrLeaseLost: the message can't be held any longer and may be somebody else's. Nothing that the handler
-	// returns now is written to SQS. It is [heartbeat.ErrLost].
+	// returns now is written to SQS. An error that wraps it, returned while the message is still held, says the same from
+	// the other side: the handler (or middleware that holds a lease of its own) found that somebody else has the work. The
+	// message is neither deleted nor given back, and comes again when its visibility ends. It is [heartbeat.ErrLost].
 	ErrLeaseLost = heartbeat.ErrLost
 	// ErrDuplicate, returned by a handler or by middleware, says that the message was completed before: it is deleted, and
 	// counted as suppressed instead of succeeded.
@@ -73,6 +75,7 @@ const (
 	snoozed                 // give it back, not counted
 	interrupted             // the drain cancelled its handler: give it back at once, not counted
 	unavailable             // a dependency is down: give it back until the breaker lets it be tried, not counted
+	lost                    // the handler found that it is somebody else's by now: write nothing, not counted
 )
 
 // outcome is a handler's result, read.
@@ -111,6 +114,8 @@ func outcomeOf(ctx context.Context, err error) outcome {
 		return outcome{kind: succeeded}
 	case errors.Is(err, ErrDuplicate):
 		return outcome{kind: duplicate}
+	case errors.Is(err, ErrLeaseLost):
+		return outcome{kind: lost, err: err}
 	case errors.As(err, &snooze):
 		return outcome{kind: snoozed, delay: snooze.after, err: err}
 	case errors.As(err, &permanent):

@@ -70,6 +70,10 @@ func (r *run) arrived(messages []types.Message, sent time.Time, probe bool) {
 	if probe && len(batch) == 0 {
 		r.breaker.probed()
 	}
+	if !probe && r.breaker.isOpen() { // a receive that was open when the breaker opened
+		r.putOffAll(batch, len(batch))
+		return
+	}
 	r.dispatcher.push(batch)
 }
 
@@ -101,7 +105,18 @@ func (r *run) admit(d *delivery, handle string) bool {
 		r.slots.give(1)
 		return false
 	}
+	r.noteNearLimit(d)
 	return true
+}
+
+// noteNearLimit says when the redrive policy will take a message next time although it has hardly failed: deploys, lost
+// Spot instances and looks in the console count as receives too.
+func (r *run) noteNearLimit(d *delivery) {
+	if m := &d.message; r.maxReceiveCount > 0 && m.ReceiveCount >= r.maxReceiveCount && m.Attempt < m.ReceiveCount {
+		r.stats.nearLimit.Add(1)
+		r.log.Warn("the next receive of this message dead-letters it, though not all of its receives were failures", "message", m,
+			"max_receive_count", r.maxReceiveCount, "attempt", m.Attempt)
+	}
 }
 
 // corrupt checks the body as the SDK would, which fails the whole receive for one bad message.

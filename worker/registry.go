@@ -15,13 +15,14 @@ type registry struct {
 	fifo      bool // order decides: what is known of a message counts when its turn comes, not when it arrives
 	mu        sync.Mutex
 	held      map[string]*delivery
-	completed memory[afterDelete]  // whose handler succeeded and whose delete didn't, with what waits for it
-	excused   memory[int]          // how often they were given back without a failure
-	trouble   map[string]time.Time // groups whose head failed, and until when that counts
+	completed memory[afterDelete]    // whose handler succeeded and whose delete didn't, with what waits for it
+	excused   memory[int]            // how often they were given back without a failure
+	replaced  map[*delivery]struct{} // FIFO: still running without a lease, while the message has come again
+	trouble   map[string]time.Time   // groups whose head failed, and until when that counts
 }
 
 func newRegistry(fifo bool) *registry {
-	return &registry{fifo: fifo, held: map[string]*delivery{}, completed: newMemory[afterDelete](remembered), excused: newMemory[int](remembered), trouble: map[string]time.Time{}}
+	return &registry{fifo: fifo, held: map[string]*delivery{}, completed: newMemory[afterDelete](remembered), excused: newMemory[int](remembered), trouble: map[string]time.Time{}, replaced: map[*delivery]struct{}{}}
 }
 
 // admission is what to do with a received message.
@@ -56,6 +57,9 @@ func (g *registry) admit(d *delivery, handle string) admission {
 		if known.stage == running && !g.fifo {
 			return g.queueLocked(known, d, handle)
 		}
+	}
+	if known != nil && known.stage == running {
+		g.replaced[known] = struct{}{}
 	}
 	d.hold(handle) // under the mutex: another receive of this message may adopt it the moment it is registered
 	if known == nil || known.stage != abandoned {
@@ -97,6 +101,7 @@ func (g *registry) finish(d *delivery, to stage) (successor *delivery, ok bool) 
 		return nil, false
 	}
 	d.stage = to
+	delete(g.replaced, d)
 	successor, d.successor = d.successor, nil
 	if successor != nil {
 		successor.stage = waiting
@@ -126,6 +131,10 @@ func (g *registry) abandon() []*delivery {
 			d.stage = abandoned
 			all = append(all, d)
 		}
+	}
+	for d := range g.replaced {
+		d.stage = abandoned
+		all = append(all, d)
 	}
 	return all
 }

@@ -26,9 +26,11 @@ func (r *run) settle(d *delivery, ctx context.Context, err error) {
 	}
 	r.logOutcome(d, o)
 	opened := r.breaker.result(d, o)
-	switch lost := d.lease.Err(); {
-	case lost != nil:
-		r.settleLost(d, o, lost)
+	switch cause := d.lease.Err(); {
+	case cause != nil:
+		r.settleLost(d, o, cause)
+	case o.kind == lost:
+		r.settleLost(d, o, o.err)
 	case o.kind == succeeded:
 		r.stats.succeeded.Add(1)
 		r.delete(d)
@@ -38,7 +40,11 @@ func (r *run) settle(d *delivery, ctx context.Context, err error) {
 	case o.kind == failed:
 		r.fail(d, o)
 	case o.kind == unavailable:
-		r.putOff(d, r.breaker.delay(), &r.stats.unavailable)
+		delay := r.breaker.delay()
+		if r.nearLimit(d) { // once more as a probe, and the redrive policy takes it for an outage that isn't its fault
+			delay = max(delay, 6*r.cfg.Breaker.MaxPause)
+		}
+		r.putOff(d, delay, &r.stats.unavailable)
 	case o.kind == snoozed:
 		r.putOff(d, o.delay, &r.stats.snoozed)
 	case o.kind == interrupted:
@@ -52,6 +58,11 @@ func (r *run) settle(d *delivery, ctx context.Context, err error) {
 	}
 }
 
+// nearLimit tells whether the message may be received only once more before the queue's redrive policy moves it.
+func (r *run) nearLimit(d *delivery) bool {
+	return r.maxReceiveCount > 0 && d.message.ReceiveCount >= r.maxReceiveCount-1
+}
+
 // putOff gives back a message that didn't fail.
 func (r *run) putOff(d *delivery, delay time.Duration, count *atomic.Int64) {
 	r.registry.excuse(d)
@@ -60,9 +71,13 @@ func (r *run) putOff(d *delivery, delay time.Duration, count *atomic.Int64) {
 
 // putOffWaiting gives back what is held and not started, because the breaker has opened.
 func (r *run) putOffWaiting() {
-	waiting, slots := r.dispatcher.take()
+	r.putOffAll(r.dispatcher.take())
+}
+
+func (r *run) putOffAll(waiting []*delivery, slots int) {
 	for _, d := range waiting {
 		r.registry.excuse(d)
+		r.breaker.forgive(d)
 		r.giveBackOne(d, r.breaker.delay(), &r.stats.unavailable, nil)
 	}
 	r.slots.give(slots)

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -78,15 +78,39 @@ type simulation struct {
 	t      *testing.T
 	server *sqsmodel.Server
 	queue  string
-	names  []string
+	name   string
+	fifo   bool
+	names  []string            // message ids in the order of sending
+	groups map[string][]string // bodies by message group, in the order of sending
+	ids    map[string]string   // message ids by body
 	seed   uint64
 	script *script
 
+	log lines
+
 	mu        sync.Mutex
+	gone      map[string]bool      // deleted or dead-lettered
 	calm      bool                 // the last act: no faults, everything succeeds
 	succeeded map[string]bool      // message ids with a handler that returned nil
 	leaseEnd  map[string]time.Time // by receipt handle, as the server granted it
 	problems  []string
+}
+
+// lines keeps what was logged, to be shown when something was wrong.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) last(n int) []string {
+	all := strings.Split(strings.TrimSpace(l.text.String()), "\n")
+	return all[max(0, len(all)-n):]
 }
 
 func (sim *simulation) problem(format string, args ...any) {
@@ -109,11 +133,13 @@ func play(t *testing.T, data []byte) (problems []string) {
 		if s.chance(20) {
 			model.MaxHold = s.between(20*time.Second, 2*time.Minute)
 		}
-		sim := &simulation{t: t, server: sqsmodel.New(model), script: s, seed: s.rand.Uint64(), succeeded: map[string]bool{}, leaseEnd: map[string]time.Time{}}
+		sim := &simulation{t: t, server: sqsmodel.New(model), script: s, seed: s.rand.Uint64(), succeeded: map[string]bool{}, gone: map[string]bool{}, groups: map[string][]string{}, ids: map[string]string{}, name: "jobs", fifo: s.chance(40), leaseEnd: map[string]time.Time{}}
 		sim.setUp()
 		sim.playActs(model)
 		sim.checkEnd()
-		problems = sim.problems
+		if problems = sim.problems; len(problems) > 0 {
+			problems = append(problems, sim.log.last(40)...)
+		}
 	})
 	return problems
 }
@@ -121,17 +147,22 @@ func play(t *testing.T, data []byte) (problems []string) {
 func (sim *simulation) setUp() {
 	s := sim.script
 	attrs := map[string]string{"VisibilityTimeout": strconv.Itoa(1 + s.pick(30)), "ReceiveMessageWaitTimeSeconds": "20"}
-	if s.chance(50) {
-		sim.server.MustCreateQueue("dead", nil)
-		attrs["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:dead","maxReceiveCount":"%d"}`, 2+s.pick(4))
+	dead, kind := "dead", map[string]string(nil)
+	if sim.fifo {
+		sim.name, dead, kind = "jobs.fifo", "dead.fifo", map[string]string{"FifoQueue": "true"}
+		attrs["FifoQueue"] = "true"
 	}
-	sim.queue = sim.server.MustCreateQueue("jobs", attrs)
+	if s.chance(50) {
+		sim.server.MustCreateQueue(dead, kind)
+		attrs["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:%s","maxReceiveCount":"%d"}`, dead, 2+s.pick(4))
+	}
+	sim.queue = sim.server.MustCreateQueue(sim.name, attrs)
 	sim.server.OnEvent(sim.observe)
 }
 
 // observe holds the server's truth against what the handlers did.
 func (sim *simulation) observe(e sqsmodel.Event) {
-	if e.Queue != "jobs" {
+	if e.Queue != sim.name {
 		return
 	}
 	switch e.Kind {
@@ -139,9 +170,14 @@ func (sim *simulation) observe(e sqsmodel.Event) {
 		sim.mu.Lock()
 		sim.leaseEnd[e.Handle] = e.At.Add(e.VisibilityTimeout)
 		sim.mu.Unlock()
+	case sqsmodel.DeadLettered:
+		sim.mu.Lock()
+		sim.gone[e.MessageID] = true
+		sim.mu.Unlock()
 	case sqsmodel.Deleted:
 		sim.mu.Lock()
 		ok := sim.succeeded[e.MessageID]
+		sim.gone[e.MessageID] = true
 		sim.mu.Unlock()
 		if !ok {
 			sim.problem("message %s deleted although no handler succeeded", e.MessageID)
@@ -231,7 +267,7 @@ func (sim *simulation) playActs(model sqsmodel.Config) {
 	sim.mu.Lock()
 	sim.calm = true
 	sim.mu.Unlock()
-	cfg := worker.Config{Concurrency: 10, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	cfg := worker.Config{Concurrency: 10, Logger: slog.New(slog.NewTextHandler(&sim.log, nil))}
 	if model.MaxHold > 0 {
 		cfg.MaxHold = model.MaxHold
 	}
@@ -243,14 +279,21 @@ func (sim *simulation) randomConfig() worker.Config {
 	cfg := worker.Config{
 		Concurrency: 1 + s.pick(12), Prefetch: []int{0, 0, 3, 10}[s.pick(4)],
 		Backoff:      worker.Backoff{Min: time.Second, Max: s.between(time.Second, 20*time.Second)},
-		DrainTimeout: s.between(time.Second, 25*time.Second),
-		Logger:       slog.New(slog.NewTextHandler(io.Discard, nil)),
+		DrainTimeout: s.between(2*time.Second, 25*time.Second),
+		Logger:       slog.New(slog.NewTextHandler(&sim.log, nil)),
 	}
 	if s.chance(30) {
 		cfg.Visibility = time.Duration(1+s.pick(20)) * time.Second
 	}
 	if s.chance(10) {
 		cfg.HeartbeatInterval = worker.NoHeartbeat
+	}
+	if s.chance(30) {
+		cfg.Retries, cfg.RetryDelay = 1+s.pick(3), s.between(time.Millisecond, 5*time.Second)
+	}
+	cfg.Breaker.Pause = s.between(time.Second, 30*time.Second)
+	if s.chance(10) {
+		cfg.Breaker.FailureRate, cfg.Breaker.MinResults = 0.5, 5
 	}
 	if s.chance(20) && cfg.HeartbeatInterval == 0 {
 		cfg.HandlerTimeout = s.between(time.Second, 20*time.Second)
@@ -299,13 +342,48 @@ func (sim *simulation) randomFaults(length time.Duration) (remove []func()) {
 func (sim *simulation) sendAll(length time.Duration) {
 	s := sim.script
 	for range 1 + s.pick(30) {
-		id := sim.server.MustSend(sim.queue, fmt.Sprint("job ", len(sim.names)))[0]
-		sim.names = append(sim.names, id)
+		sim.send()
 		if s.chance(30) {
 			time.Sleep(s.between(0, length/60))
 		}
-		if s.chance(10) {
-			sim.server.Duplicate("jobs", sim.names[s.pick(len(sim.names))])
+		if s.chance(10) && !sim.fifo {
+			sim.server.Duplicate(sim.name, sim.names[s.pick(len(sim.names))])
+		}
+	}
+}
+
+func (sim *simulation) send() {
+	body := fmt.Sprint("job ", len(sim.names))
+	group := ""
+	var id string
+	if sim.fifo {
+		group = string(rune('A' + sim.script.pick(5)))
+		sim.mu.Lock() // no handler may see the message before it is known which came before it
+		sim.groups[group] = append(sim.groups[group], body)
+		sim.mu.Unlock()
+		id = sim.server.MustSendGroup(sim.queue, group, body)[0]
+	} else {
+		id = sim.server.MustSend(sim.queue, body)[0]
+	}
+	sim.mu.Lock()
+	sim.ids[body] = id
+	sim.mu.Unlock()
+	sim.names = append(sim.names, id)
+}
+
+// checkOrder: every message before this one in its group is deleted or dead-lettered.
+func (sim *simulation) checkOrder(m *worker.Message) {
+	if !sim.fifo {
+		return
+	}
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	for _, body := range sim.groups[m.GroupID] {
+		if body == m.Body {
+			return
+		}
+		if id := sim.ids[body]; !sim.gone[id] {
+			sim.problems = append(sim.problems, fmt.Sprintf("message %s of group %s starts before its predecessor %s is done", m.ID, m.GroupID, id))
 		}
 	}
 }
@@ -347,6 +425,7 @@ func (sim *simulation) live(cfg worker.Config, life time.Duration) {
 			running--
 			mu.Unlock()
 		}()
+		sim.checkOrder(m)
 		return sim.handle(ctx, m)
 	}
 	client := &spy{Client: sim.server.Client(), sim: sim}
@@ -420,7 +499,10 @@ func (sim *simulation) checkRun(w *worker.Worker, cfg worker.Config, took time.D
 	if drain == nil && (stats.Held != 0 || stats.Unsettled != 0 || stats.Running != 0 || stats.Waiting != 0) {
 		sim.problem("Run returned without an error, but %+v", stats)
 	}
-	if drain == nil && stats.Receives > 0 && stats.FreeSlots != cfg.Concurrency+cfg.Prefetch {
+	if sim.fifo && drain == nil && stats.Receives > 0 && stats.FreeSlots != cfg.Concurrency+cfg.Prefetch {
+		sim.problem("FIFO: %d of %d slots came back", stats.FreeSlots, cfg.Concurrency+cfg.Prefetch)
+	}
+	if !sim.fifo && drain == nil && stats.Receives > 0 && stats.FreeSlots != cfg.Concurrency+cfg.Prefetch {
 		sim.problem("%d of %d slots came back", stats.FreeSlots, cfg.Concurrency+cfg.Prefetch)
 	}
 }
@@ -438,7 +520,7 @@ func (sim *simulation) checkEnd() {
 	}
 	for _, id := range sim.names {
 		if !gone[id] {
-			sim.problem("message %s is neither done nor dead-lettered: %+v", id, sim.server.Queue("jobs").Messages)
+			sim.problem("message %s is neither done nor dead-lettered: %+v", id, sim.server.Queue(sim.name).Messages)
 			j := sim.server.Journal()
 			for _, e := range j[max(0, len(j)-15):] {
 				sim.problem("%+v", e)

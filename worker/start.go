@@ -82,6 +82,13 @@ type redrivePolicy struct {
 	MaxReceiveCount     json.Number `json:"maxReceiveCount"`
 }
 
+func redrivePolicyOf(attributes map[string]string) (policy redrivePolicy, err error) {
+	if raw := attributes["RedrivePolicy"]; raw != "" {
+		err = json.Unmarshal([]byte(raw), &policy)
+	}
+	return policy, err
+}
+
 // checkQueue logs, once each, settings that will hurt one day.
 func (r *run) checkQueue(ctx context.Context, attributes map[string]string) {
 	if attributes == nil {
@@ -91,13 +98,12 @@ func (r *run) checkQueue(ctx context.Context, attributes map[string]string) {
 		r.log.Warn("heartbeats are off and HandlerTimeout, with all retries in process, isn't below the visibility: messages will be handled twice at the same time",
 			"handler_timeout", r.cfg.HandlerTimeout, "with_retries", total, "visibility", r.visibility)
 	}
-	raw := attributes["RedrivePolicy"]
-	if raw == "" {
+	if attributes["RedrivePolicy"] == "" {
 		r.log.Warn("the queue has no dead-letter queue: a message that always fails comes back until its retention is over; set a RedrivePolicy")
 		return
 	}
-	var policy redrivePolicy
-	if err := json.Unmarshal([]byte(raw), &policy); err != nil {
+	policy, err := redrivePolicyOf(attributes)
+	if err != nil {
 		r.log.Warn("the queue's RedrivePolicy can't be read", "error", err)
 		return
 	}

@@ -27,6 +27,7 @@ type Stats struct {
 	Received          int64 // messages
 	Duplicates        int64 // received while held here already
 	Suppressed        int64 // completed before, deleted without a run
+	NearLimit         int64 // that the redrive policy takes next time, though not every receive was a failure
 	Corrupt           int64 // whose body didn't match its MD5; given back, not run
 
 	// Running.
@@ -65,7 +66,7 @@ type Stats struct {
 // counters are the live form of Stats.
 type counters struct {
 	receives, emptyReceives, receiveErrors, ambiguousReceives, abortedReceives, overLimit atomic.Int64
-	received, duplicates, suppressed, corrupt                                             atomic.Int64
+	received, duplicates, suppressed, nearLimit, corrupt                                  atomic.Int64
 	started, succeeded, failed, panics, overdue, lateResults, lost                        atomic.Int64
 	deleted, deleteCalls, deleteFailures, undeleted                                       atomic.Int64
 	retried, snoozed, interrupted, releasedUnstarted, releaseFailures                     atomic.Int64
@@ -121,6 +122,7 @@ func (r *run) snapshot() Stats {
 	}
 	s.RetriedInProcess, s.DeadLettered, s.DeadLetterFailures = c.retriedInProcess.Load(), c.deadLettered.Load(), c.deadLetterFailures.Load()
 	s.Unavailable, s.BreakerOpened = c.unavailable.Load(), c.breakerOpened.Load()
+	s.NearLimit = c.nearLimit.Load()
 	s.Breaker, _ = r.breaker.snapshot()
 	s.Waiting, s.Running = r.dispatcher.counts()
 	return s

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -65,16 +66,17 @@ func New(c Client, queueURL string, h Handler, cfg Config) (*Worker, error) {
 
 // run is one call of Run: everything that lives from its start to its end.
 type run struct {
-	w              *Worker
-	cfg            Config
-	client         Client
-	log            *slog.Logger
-	receiveOptions []func(*sqs.Options)
-	otherOptions   []func(*sqs.Options)
-	visibility     time.Duration
-	wait           time.Duration
-	fifo           bool // by the queue's name: since fair queues, a message group alone doesn't tell
-	retries        int  // in process
+	w               *Worker
+	cfg             Config
+	client          Client
+	log             *slog.Logger
+	receiveOptions  []func(*sqs.Options)
+	otherOptions    []func(*sqs.Options)
+	visibility      time.Duration
+	wait            time.Duration
+	fifo            bool // by the queue's name: since fair queues, a message group alone doesn't tell
+	retries         int  // in process
+	maxReceiveCount int  // of the queue's redrive policy; 0 when there is none
 
 	// Three lives, which end one after the other: open receives, handlers, the calls that settle.
 	polling     context.Context
@@ -181,6 +183,8 @@ func (w *Worker) newRun(ctx context.Context) *run {
 // configure makes the rest.
 func (r *run) configure(attributes map[string]string) (err error) {
 	r.visibility = r.visibilityOf(attributes)
+	policy, _ := redrivePolicyOf(attributes)
+	r.maxReceiveCount, _ = strconv.Atoi(policy.MaxReceiveCount.String())
 	r.heartbeat, err = heartbeat.New(r.client, r.w.queueURL, heartbeat.Config{
 		Visibility: r.visibility, Interval: r.cfg.HeartbeatInterval, MaxHold: r.cfg.MaxHold, Logger: r.log,
 	})
