@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,7 +32,7 @@ func duringAnOutage(t *testing.T, maxReceiveCount int, cfg worker.Config, failur
 		o.MustCreateQueue("dead", nil)
 		o.queue = o.MustCreateQueue("work", map[string]string{"VisibilityTimeout": "30",
 			"RedrivePolicy": fmt.Sprintf(`{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:dead","maxReceiveCount":%d}`, maxReceiveCount)})
-		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		cfg.Logger = quiet()
 		w, err := worker.New(o.Client(), o.queue, worker.HandlerFunc(func(ctx context.Context, m *worker.Message) error {
 			o.runs.Add(1)
 			time.Sleep(100 * time.Millisecond)
@@ -173,7 +171,7 @@ func TestALongHandlerThatBeganBeforeTheOutageNeitherHoldsUpTheProbeNorDecidesIt(
 			}
 			return nil
 		}
-		w, err := worker.New(s.Client(), queue, worker.HandlerFunc(handle), worker.Config{Concurrency: 2, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		w, err := worker.New(s.Client(), queue, worker.HandlerFunc(handle), worker.Config{Concurrency: 2, Logger: quiet()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +223,7 @@ func TestAPermanentFailureGoesToTheSinkAndIsDeletedOnlyAfterThat(t *testing.T) {
 		to := &takingSink{reasons: map[string]string{}, fail: errors.New("sink is down")}
 		w, err := worker.New(s.Client(), queue, worker.HandlerFunc(func(context.Context, *worker.Message) error {
 			return worker.Permanent(errors.New("no such customer"))
-		}), worker.Config{DeadLetter: to, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Backoff: worker.Backoff{Max: time.Minute}})
+		}), worker.Config{DeadLetter: to, Logger: quiet(), Backoff: worker.Backoff{Max: time.Minute}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +263,7 @@ func TestSnoozesAndReleasesDontCountAsAttempts(t *testing.T) {
 				return errors.New("boom")
 			}
 			return nil
-		}), worker.Config{Concurrency: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		}), worker.Config{Concurrency: 1, Logger: quiet()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -90,8 +90,11 @@ func (q *deleter) flush() {
 func (q *deleter) hurry() {
 	q.mu.Lock()
 	q.hurrying = true
+	batch := q.takeLocked()
 	q.mu.Unlock()
-	q.flush()
+	if len(batch) > 0 {
+		go q.call(batch) // the drain has a schedule to keep
+	}
 }
 
 // call makes one DeleteMessageBatch, in a goroutine of its own, and sees to each entry's result.

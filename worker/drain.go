@@ -92,6 +92,7 @@ func (r *run) drain(ctx context.Context, polled <-chan struct{}) error {
 	r.cancelAt.Store(&s.cancel)
 	r.stopping.Store(true)
 	r.leftBehind.begin()
+	r.unsettled.lift()
 	close(r.stopPolling)
 	_, running := r.dispatcher.counts()
 	unstarted, slots := r.dispatcher.close()

@@ -41,7 +41,7 @@ func onFIFO(t *testing.T, model sqsmodel.Config, attrs map[string]string, cfg wo
 		}
 		sc.MustCreateQueue("dead.fifo", map[string]string{"FifoQueue": "true"})
 		sc.queue = sc.MustCreateQueue("orders.fifo", all)
-		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		cfg.Logger = quiet()
 		w, err := worker.New(sc.Client(), sc.queue, worker.HandlerFunc(func(ctx context.Context, m *worker.Message) error {
 			sc.mu.Lock()
 			sc.started = append(sc.started, m.Body)
@@ -329,3 +329,5 @@ func TestSequenceNumbersCompareAsNumbersOf128Bits(t *testing.T) {
 		}
 	}
 }
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -270,24 +269,3 @@ func protect(f func() error) (err error) {
 	}()
 	return f()
 }
-
-// unsettled counts the messages that are being deleted or given back. It bounds them: behind a slow SQS, executors wait
-// here, so that memory and what a crash would repeat stay bounded.
-type unsettled struct {
-	room chan struct{}
-	all  sync.WaitGroup
-}
-
-func newUnsettled(most int) *unsettled { return &unsettled{room: make(chan struct{}, most)} }
-
-func (u *unsettled) enter() {
-	u.all.Add(1)
-	u.room <- struct{}{}
-}
-
-func (u *unsettled) leave() {
-	<-u.room
-	u.all.Done()
-}
-
-func (u *unsettled) count() int { return len(u.room) }

@@ -138,7 +138,7 @@ func play(t *testing.T, data []byte) (problems []string) {
 		sim.playActs(model)
 		sim.checkEnd()
 		if problems = sim.problems; len(problems) > 0 {
-			problems = append(problems, sim.log.last(40)...)
+			problems = append(problems, sim.log.last(150)...)
 		}
 	})
 	return problems
