@@ -5,8 +5,14 @@ import (
 	"fmt"
 )
 
-// checked is a handler that can be configured wrongly. [New] and [NewLambda] ask each one that they can see, so that the
-// mistake fails the deployment and not every message.
+// Checker is a [Handler], from middleware usually, that knows whether it is configured well. [New] and [NewLambda] ask each
+// one that they come across and report its mistakes along with their own. Middleware has no other way to fail a
+// deployment, instead of every message.
+type Checker interface {
+	Check() error
+}
+
+// checked is a Checker of our own, which asks those that it calls too.
 type checked interface {
 	// check returns all that is wrong. cfg is the worker's configuration, with its defaults; nil under Lambda.
 	check(cfg *Config) error

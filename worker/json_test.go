@@ -235,6 +235,31 @@ func TestEveryMistakeIsReportedOnce(t *testing.T) {
 	}
 }
 
+// doubtful is a handler of somebody else's that knows its own mistakes.
+type doubtful struct {
+	worker.Handler
+	mistake error
+}
+
+func (d doubtful) Check() error { return d.mistake }
+
+func TestMiddlewareOfOthersCanRefuseItsConfiguration(t *testing.T) {
+	q := newQueue(t)
+	mistake := errors.New("theirs: no table")
+	m := func(next worker.Handler) worker.Handler { return doubtful{next, mistake} }
+	_, errNew := worker.New(q.Client(), q.url, worker.HandlerFunc(succeed), worker.Config{Middleware: []worker.Middleware{worker.Timeout(time.Minute), m}})
+	_, errLambda := worker.NewLambda(worker.HandlerFunc(succeed), worker.LambdaConfig{Middleware: []worker.Middleware{worker.Timeout(time.Minute), m}})
+	for _, err := range []error{errNew, errLambda} {
+		if !errors.Is(err, mistake) || strings.Count(err.Error(), "theirs") != 1 {
+			t.Errorf("got %v", err)
+		}
+	}
+	mistake = nil
+	if _, err := worker.New(q.Client(), q.url, m(worker.HandlerFunc(succeed)), worker.Config{}); err != nil {
+		t.Errorf("no mistake: %v", err)
+	}
+}
+
 // FuzzJSON: whatever the body, it is decoded as encoding/json does, or refused with a place in it.
 func FuzzJSON(f *testing.F) {
 	for _, body := range []string{`{"number": 1}`, `{"lines":[{"price":"x"}]}`, `null`, `{"tags":{"a":1.5}}`, "\xff", `{"at":"2026-11-30T00:00:00Z","quoted":"1"}`, `{"lines":[{},{"count":300}]}`, `{"Extra":{"Deep":[]}}`} {
