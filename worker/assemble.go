@@ -40,12 +40,6 @@ func assemble(h Handler, middleware []Middleware, cfg *Config) (Handler, error) 
 	return h, errors.Join(found.errs...)
 }
 
-// Checker is a handler, or what middleware made of one, that can be configured wrongly: [New] fails with what Check
-// returns. It is for other packages' middleware, which can't return an error itself.
-type Checker interface {
-	Check() error
-}
-
 // checkHandler checks one handler, and through it those that it calls.
 func checkHandler(h Handler, cfg *Config) error {
 	switch c := h.(type) {
