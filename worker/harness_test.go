@@ -479,6 +479,7 @@ func (b *logbook) mustHaveNo(t *testing.T, level slog.Level) {
 
 // ourGoroutines are the stacks of goroutines that run code of the worker or its heartbeat, tests' own apart.
 func ourGoroutines() (stacks []string) {
+	synctest.Wait() // those that are about to end do
 	buf := make([]byte, 8<<20)
 	buf = buf[:runtime.Stack(buf, true)]
 	for _, stack := range strings.Split(string(buf), "\n\n") {

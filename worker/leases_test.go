@@ -504,14 +504,14 @@ func TestHandlerIsToldBeforeTheCeiling(t *testing.T) {
 
 func TestHandlerMayRunForNearlyTwelveHours(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		q := newQueue(t, "VisibilityTimeout", "60")
+		q := newQueue(t, "VisibilityTimeout", "600")
 		ids := q.send(1)
 		var r runs
 		w := q.start(r.handler(takes(12*time.Hour-90*time.Second)), worker.Config{})
 		q.mustEmpty(12 * time.Hour)
 		r.mustHaveRunOnce(t, ids)
 		q.mustHaveHappened(sqsmodel.Received, 1)
-		if n := q.Count(visibilityBatch); n > 12*180+1 {
+		if n := q.Count(visibilityBatch); n > 12*18+1 {
 			t.Errorf("%d renewals in 12 hours", n)
 		}
 		w.mustStop()

@@ -124,7 +124,7 @@ func TestNothingSecretIsEverLogged(t *testing.T) {
 					defer mu.Unlock()
 					handles[e.Handle] = true
 				})
-				for i := range 200 {
+				for i := range 100 {
 					_, err := q.Client().SendMessage(t.Context(), &sqs.SendMessageInput{
 						QueueUrl: &q.url, MessageBody: aws.String(fmt.Sprintf("%s-%d", body, i)),
 						MessageAttributes: map[string]types.MessageAttributeValue{"k": {DataType: aws.String("String"), StringValue: aws.String(attribute)}},
@@ -192,7 +192,7 @@ func TestNothingSecretIsEverLogged(t *testing.T) {
 					return nil
 				}), worker.Config{Concurrency: 20, HandlerTimeout: 2 * time.Second, Retries: 1, DeadLetter: &sink{fail: func(context.Context) error { return errNo }}})
 				var said []string
-				for range 60 {
+				for range 40 {
 					time.Sleep(time.Second)
 					if err := w.Healthy(); err != nil {
 						said = append(said, fmt.Sprintf("%+v", err))
