@@ -41,7 +41,7 @@ func TestRealQueueIsWorkedUntilInterrupted(t *testing.T) {
 	server.MustSend(url, `{"order":1,"amount":1}`, `{"order":2,"amount":`+strings.Repeat("1", 2)+`,"note":"`+strings.Repeat("x", 100<<10)+`"}`)
 	server.MustSend(url, `hello`)
 
-	o, err := parseFlags([]string{"-queue-url", url, "-handle-time", "20ms", "-visibility", "30s"}, &bytes.Buffer{})
+	o, err := parseFlags([]string{"-queue-url", url, "-handle-time", "20ms", "-visibility", "5s"}, &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
 	}

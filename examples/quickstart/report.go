@@ -26,21 +26,29 @@ type crashReport struct {
 
 // report counts, once all workers have ended.
 func (s *scene) report() *report {
-	left := map[string]bool{}
-	var crash *crashReport
-	if !s.crashedAt.IsZero() {
-		crash = &crashReport{comeback: s.ledger.since(sqsmodel.Expired, s.crashed, s.crashedAt)}
-	}
-	for _, m := range s.server.Queue(s.queueURL).Messages {
-		left[m.ID] = true
-		if wait := time.Until(m.VisibleAt); crash != nil && m.State == sqsmodel.InFlight && (crash.firstBack == 0 || wait < crash.firstBack) {
-			crash.firstBack = wait
-		}
-	}
-	return &report{
-		o: s.o, t: s.ledger.totals(left), crash: crash, why: s.incomplete,
+	queue := s.server.Queue(s.queueURL).Messages
+	r := &report{
+		o: s.o, why: s.incomplete,
+		t:     s.ledger.totals(ids(queue), ids(s.server.Queue(dlqName).Messages)),
 		usage: usageOf(s.server.Calls(), s.ledger.size),
 	}
+	if !s.crashedAt.IsZero() {
+		r.crash = &crashReport{comeback: s.ledger.since(sqsmodel.Expired, s.crashed, s.crashedAt)}
+		for _, m := range queue {
+			if wait := time.Until(m.VisibleAt); m.State == sqsmodel.InFlight && (r.crash.firstBack == 0 || wait < r.crash.firstBack) {
+				r.crash.firstBack = wait
+			}
+		}
+	}
+	return r
+}
+
+func ids(messages []sqsmodel.MessageState) map[string]bool {
+	set := make(map[string]bool, len(messages))
+	for _, m := range messages {
+		set[m.ID] = true
+	}
+	return set
 }
 
 // status is the program's exit status.

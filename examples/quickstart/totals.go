@@ -12,7 +12,7 @@ type totals struct {
 	handled        int // messages of which a run succeeded
 	retried        int // runs after a failed one
 	released       int // messages given back by the worker that was told to stop
-	dead           int // moved to the dead-letter queue
+	dead           int // in the dead-letter queue
 	goodDead       int // of them such as would have succeeded
 	left           int // still in the queue
 	lost           int // gone without a successful run and without being dead-lettered
@@ -20,20 +20,23 @@ type totals struct {
 	afterCrash     int // runs that the crash made necessary: cut short by it, or succeeded and not deleted in time
 }
 
-// totals counts, once nothing runs any more. left are the ids of the messages that are still in the queue.
-func (l *ledger) totals(left map[string]bool) totals {
+// totals counts, once nothing runs any more. left and dead are the ids of the messages that are in the queue and in the
+// dead-letter queue now.
+func (l *ledger) totals(left, dead map[string]bool) totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := totals{left: len(left)}
 	for id, e := range l.entries {
 		t.add(e)
+		if dead[id] {
+			t.dead++
+			count(&t.goodDead, !e.message.job.alwaysFails)
+		}
 		retried, twice, afterCrash := l.rerun(e.runs)
 		t.retried += retried
 		t.twice += twice
 		t.afterCrash += afterCrash
-		if !e.has(sqsmodel.DeadLettered) && !left[id] && !(e.has(sqsmodel.Deleted) && e.succeeded()) {
-			t.lost++
-		}
+		count(&t.lost, !dead[id] && !left[id] && !(e.deleted() && e.succeeded()))
 	}
 	return t
 }
@@ -48,22 +51,12 @@ func (t *totals) add(e *entry) {
 			t.received++
 		}
 	}
-	if e.released() {
-		t.released++
-	}
-	if e.succeeded() {
-		t.handled++
-	}
-	if e.has(sqsmodel.DeadLettered) {
-		t.dead++
-		if !e.message.job.alwaysFails {
-			t.goodDead++
-		}
-	}
+	count(&t.released, e.released())
+	count(&t.handled, e.succeeded())
 }
 
-func (e *entry) has(kind sqsmodel.EventKind) bool {
-	return slices.ContainsFunc(e.events, func(ev sqsmodel.Event) bool { return ev.Kind == kind })
+func (e *entry) deleted() bool {
+	return slices.ContainsFunc(e.events, func(ev sqsmodel.Event) bool { return ev.Kind == sqsmodel.Deleted })
 }
 
 func (e *entry) released() bool {
