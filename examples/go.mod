@@ -1,6 +1,6 @@
 module github.com/sqsworker/sqsworker/examples
 
-go 1.25
+go 1.26
 
 replace github.com/sqsworker/sqsworker => ../
 
