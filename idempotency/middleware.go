@@ -9,13 +9,29 @@ import (
 	"github.com/sqsworker/sqsworker/worker"
 )
 
-// Middleware is [New] and [Guard.Middleware] in one, for those who need nothing else of the Guard.
-func Middleware(store Store, cfg Config) (worker.Middleware, error) {
+// Middleware is [New] and [Guard.Middleware] in one, for those who need nothing else of the Guard. worker.New reports what is
+// wrong with the configuration.
+func Middleware(store Store, cfg Config) worker.Middleware {
 	g, err := New(store, cfg)
-	if err != nil {
-		return nil, err
+	return func(next worker.Handler) worker.Handler { return &guarded{g: g, next: next, misconfigured: err} }
+}
+
+// guarded is a handler behind a Guard.
+type guarded struct {
+	g             *Guard
+	next          worker.Handler
+	misconfigured error
+}
+
+// Check implements [worker.Checker].
+func (h *guarded) Check() error { return h.misconfigured }
+
+// Handle implements [worker.Handler].
+func (h *guarded) Handle(ctx context.Context, m *worker.Message) error {
+	if h.misconfigured != nil {
+		return worker.Unavailable(h.misconfigured)
 	}
-	return g.Middleware, nil
+	return h.g.handle(ctx, m, h.next)
 }
 
 // Middleware runs the handler only for work that hasn't been done; it is a [worker.Middleware]. It sets
@@ -28,7 +44,7 @@ func Middleware(store Store, cfg Config) (worker.Middleware, error) {
 // dead-letter queue after a permanent failure runs again. [worker.Snooze] gives it up and counts as nothing. An error after
 // [worker.ErrShutdown] or a lost lease, and [worker.Unavailable], count as an interruption.
 func (g *Guard) Middleware(next worker.Handler) worker.Handler {
-	return worker.HandlerFunc(func(ctx context.Context, m *worker.Message) error { return g.handle(ctx, m, next) })
+	return &guarded{g: g, next: next}
 }
 
 func (g *Guard) handle(ctx context.Context, m *worker.Message, next worker.Handler) error {
