@@ -39,6 +39,7 @@ func callOptions(c Client, cfg Config) (receive, other []func(*sqs.Options), err
 	if cfg.WaitTime == ShortPoll {
 		receive = append(receive, forceShortPoll)
 	}
+	receive = append(receive, plainBody)
 	configured, ok := c.(interface{ Options() sqs.Options })
 	if !ok {
 		return receive, other, nil
