@@ -63,7 +63,8 @@ func LeaseDeadline(ctx context.Context) (time.Time, bool) {
 }
 
 // DrainDeadline is when this handler's context will be cancelled because the worker is stopping: how long there is to
-// finish or to save a checkpoint. False while the worker isn't stopping, and outside of a handler.
+// finish or to save a checkpoint. False while the worker isn't stopping, and outside of a handler. It becomes earlier when a
+// second interruption leaves less time than the first, so a handler that goes on asks again.
 func DrainDeadline(ctx context.Context) (time.Time, bool) {
 	held := deliveryFrom(ctx)
 	if held == nil {

@@ -43,53 +43,13 @@ func few(ids []string) string {
 	return strings.Join(ids, ", ")
 }
 
-// schedule is when each part of a drain ends.
-type schedule struct {
-	cancel time.Time // running handlers are cancelled
-	force  time.Time // what still runs is given back all the same
-	end    time.Time // Run returns
-}
-
-// scheduleFrom fits the drain into the configured time and the interruption's own deadline, whichever is earlier.
-func (r *run) scheduleFrom(now time.Time, cause error) schedule {
-	budget, grace := r.cfg.DrainTimeout, r.cfg.CancelGrace
-	if budget == NoDrain {
-		budget = grace + settleReserve(10*time.Second)
-	}
-	if at, ok := deadlineOf(cause); ok && at.Before(now.Add(budget)) {
-		budget = max(at.Sub(now), 0)
-		grace = min(grace, budget/4)
-	}
-	s := schedule{end: now.Add(budget)}
-	s.force = s.end.Add(-settleReserve(budget))
-	s.cancel = s.force.Add(-grace)
-	if r.cfg.DrainTimeout == NoDrain {
-		s.cancel = now
-	}
-	return s
-}
-
-// deadlineOf asks the cause of a context's end by when everything must be over.
-func deadlineOf(cause error) (time.Time, bool) {
-	for cause != nil {
-		if d, ok := cause.(interface{ Deadline() time.Time }); ok {
-			at := d.Deadline()
-			return at, !at.IsZero()
-		}
-		u, ok := cause.(interface{ Unwrap() error })
-		if !ok {
-			break
-		}
-		cause = u.Unwrap()
-	}
-	return time.Time{}, false
-}
-
 // drain ends the run, in the order that Run's documentation gives. polled is closed when the poller has ended.
 func (r *run) drain(ctx context.Context, polled <-chan struct{}) error {
 	began := time.Now()
 	s := r.scheduleFrom(began, context.Cause(ctx))
 	r.cancelAt.Store(&s.cancel)
+	table := newTimetable(s)
+	defer r.follow(ctx, table)()
 	r.stopping.Store(true)
 	r.leftBehind.begin()
 	r.unsettled.lift()
@@ -98,21 +58,23 @@ func (r *run) drain(ctx context.Context, polled <-chan struct{}) error {
 	unstarted, slots := r.dispatcher.close()
 	r.log.Info("draining", "running", running, "unstarted", len(unstarted), "until", s.end.Sub(began).Round(time.Millisecond), "cause", context.Cause(ctx))
 	r.deleter.hurry()
-	r.giveBackUnstarted(unstarted, polled, s.cancel)
+	defer r.abortPollsInTime(polled, table)()
+	if !s.cancel.After(began) {
+		r.cancelWork(ErrShutdown) // no time at all: don't wait for the releases of what wasn't started
+	}
+	r.giveBackUnstarted(unstarted, polled, table)
 	r.slots.give(slots)
 
-	abort := time.AfterFunc(time.Until(s.force), r.abortPolls)
-	defer abort.Stop()
 	result := &DrainError{}
-	if !waitUntil(r.dispatcher.idle, s.cancel) {
+	if !table.await(r.dispatcher.idle, byCancel) {
 		r.cancelWork(ErrShutdown)
-		if !waitUntil(r.dispatcher.idle, s.force) {
+		if !table.await(r.dispatcher.idle, byForce) {
 			result.Running = r.abandonRunning()
 		}
 	}
-	<-polled // ends by itself, or is broken off at s.force
+	<-polled // ends by itself, or is broken off in time
 	result.AbortedReceives = int(r.stats.abortedReceives.Load())
-	result.Unsettled = append(r.waitSettled(s.end), r.leftBehind.ids...)
+	result.Unsettled = append(r.waitSettled(table), r.leftBehind.ids...)
 	slices.Sort(result.Unsettled)
 	result.Unsettled = slices.Compact(result.Unsettled)
 	r.heartbeat.Close()
@@ -126,16 +88,30 @@ func (r *run) drain(ctx context.Context, polled <-chan struct{}) error {
 // giveBackUnstarted releases what was never started. A receive of our own that is still open would take released
 // messages right back, at the price of a receive more on their count. While one is, messages are released one at a time:
 // each goes to somebody else, or ends an open receive of ours.
-func (r *run) giveBackUnstarted(unstarted []*delivery, polled <-chan struct{}, by time.Time) {
+func (r *run) giveBackUnstarted(unstarted []*delivery, polled <-chan struct{}, t *timetable) {
 	giveUp := time.Now().Add(time.Second)
-	if by.Before(giveUp) {
-		giveUp = by
-	}
-	for len(unstarted) > 0 && time.Now().Before(giveUp) && !waitUntil(polled, time.Now().Add(50*time.Millisecond)) {
+	for len(unstarted) > 0 {
+		s, _ := t.now()
+		now := time.Now()
+		if !now.Before(first(giveUp, s.cancel)) || waitUntil(polled, now.Add(50*time.Millisecond)) {
+			break
+		}
 		r.giveBack(unstarted[:1], 0, 0)
 		unstarted = unstarted[1:]
 	}
 	r.giveBack(unstarted, 0, 0)
+}
+
+// abortPollsInTime breaks off the receives that are still open when the time for them is over. stop ends its goroutine.
+func (r *run) abortPollsInTime(polled <-chan struct{}, t *timetable) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if !t.await(polled, byAbort) {
+			r.abortPolls()
+		}
+	}()
+	return func() { <-done } // polled is closed by then
 }
 
 // abandonRunning gives back the messages whose handlers don't return.
@@ -151,14 +127,14 @@ func (r *run) abandonRunning() (ids []string) {
 	return ids
 }
 
-// waitSettled waits until nothing is being deleted or given back, at most until end, and names what still is.
-func (r *run) waitSettled(end time.Time) []string {
+// waitSettled waits until nothing is being deleted or given back, at most until the end, and names what still is.
+func (r *run) waitSettled(t *timetable) []string {
 	settled := make(chan struct{})
 	go func() {
 		r.unsettled.all.Wait()
 		close(settled)
 	}()
-	if waitUntil(settled, end) {
+	if t.await(settled, byEnd) {
 		return nil
 	}
 	ids := r.registry.ids()

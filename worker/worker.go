@@ -116,7 +116,10 @@ type run struct {
 //     only when the time is over, because SQS may have handed out messages to them already.
 //  2. Messages that weren't started are given back, visible to others at once.
 //  3. Running handlers go on, their messages held, until DrainTimeout less CancelGrace and the reserve for settling. If
-//     the cause of ctx has a method Deadline() time.Time, an earlier deadline counts instead.
+//     the cause of ctx has a method Deadline() time.Time, an earlier deadline counts instead: package interruption makes
+//     such causes. With less than 5 s left until it nothing goes on: running handlers are cancelled at once. If the cause
+//     also has a method Tightened() <-chan struct{}, whose channel is closed when Deadline becomes earlier, the drain
+//     follows it: a Spot notice may come after SIGTERM.
 //  4. Their contexts are cancelled with [ErrShutdown]. What returns within CancelGrace is settled by its result; an
 //     interrupted one is given back at once and is no failure. The messages of handlers that don't return are given
 //     back all the same.
