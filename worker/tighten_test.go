@@ -106,6 +106,8 @@ func TestASecondInterruptionTightensTheDrain(t *testing.T) {
 		if c.heed && err != nil || !c.heed && (!errors.As(err, &drain) || len(drain.Running) != 3) {
 			t.Errorf("Run returned %v", err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if len(cancelled) != 3 {
 			t.Fatalf("%d handlers were cancelled", len(cancelled))
 		}
