@@ -184,6 +184,7 @@ type objects struct {
 	mu     sync.Mutex
 	calls  []call
 	faults []*fault
+	done   map[string]int // calls that S3 did, by operation
 	alter  func(*http.Request, *http.Response)
 }
 
@@ -209,7 +210,7 @@ type fault struct {
 }
 
 func newObjects(t *testing.T) *objects {
-	o := &objects{t: t, backend: s3mem.New()}
+	o := &objects{t: t, backend: s3mem.New(), done: map[string]int{}}
 	o.server = gofakes3.New(o.backend, gofakes3.WithTimeSkewLimit(0)).Server()
 	for _, b := range []string{bucket, foreign} {
 		if err := o.backend.CreateBucket(b); err != nil {
@@ -271,6 +272,11 @@ func (o *objects) Do(r *http.Request) (*http.Response, error) {
 		r.Header.Set("Content-Length", fmt.Sprint(r.ContentLength))
 	}
 	o.server.ServeHTTP(response, r)
+	if response.Code < 300 {
+		o.mu.Lock()
+		o.done[op]++
+		o.mu.Unlock()
+	}
 	if f.lose {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -398,4 +404,32 @@ func each[C any](t *testing.T, cases map[string]C, f func(*world, C)) {
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) { bubble(t, func(w *world) { w.t = t; f(w, cases[name]) }) })
 	}
+}
+
+// answersWith makes S3 tell that CRC-32 with every object.
+func (o *objects) answersWith(crc string) {
+	o.alter = func(r *http.Request, out *http.Response) {
+		if op := operation(r); op == "GetObject" || op == "HeadObject" {
+			out.Header.Set("X-Amz-Checksum-Crc32", crc)
+			out.Header.Set("X-Amz-Checksum-Type", "FULL_OBJECT")
+		}
+	}
+}
+
+// partlyFails makes DeleteObjects fail for one key.
+func (o *objects) partlyFails(key string) {
+	o.alter = func(r *http.Request, out *http.Response) {
+		if operation(r) != "DeleteObjects" {
+			return
+		}
+		body := fmt.Sprintf(`<DeleteResult><Error><Key>%s</Key><Code>InternalError</Code><Message>no</Message></Error></DeleteResult>`, key)
+		out.Body, out.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+	}
+}
+
+// succeeded is how many calls of an operation S3 has done.
+func (o *objects) succeeded(op string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.done[op]
 }
