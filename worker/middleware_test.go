@@ -288,6 +288,27 @@ func TestATurnThatNobodyTakesIsPassedOn(t *testing.T) {
 	})
 }
 
+func TestATurnThatComesAsItsMessageGivesUpIsNotLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := worker.ConcurrencyPerKey(worker.KeyLimit{Key: byBody, MaxWait: time.Second})(takes(time.Second))
+		for range 100 { // the turn and the end of the wait come at the same moment, and either may be seen first
+			var both sync.WaitGroup
+			for range 2 {
+				both.Add(1)
+				go func() {
+					defer both.Done()
+					_ = h.Handle(context.Background(), &worker.Message{Body: "a"})
+				}()
+			}
+			both.Wait()
+		}
+		began := time.Now()
+		if err := h.Handle(context.Background(), &worker.Message{Body: "a"}); err != nil || time.Since(began) != time.Second {
+			t.Errorf("got %v after %v: a turn was lost", err, time.Since(began))
+		}
+	})
+}
+
 func TestKeyLimitMistakesAreReportedTogether(t *testing.T) {
 	q := newQueue(t)
 	_, err := worker.New(q.Client(), q.url, worker.HandlerFunc(succeed), worker.Config{Middleware: []worker.Middleware{
