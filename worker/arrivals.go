@@ -72,6 +72,14 @@ func (a *arrivals) shrink() {
 	a.hurryLocked()
 }
 
+// resize adds more slots, or takes them away.
+func (a *arrivals) resize(more int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.slots += more
+	a.hurryLocked()
+}
+
 func (a *arrivals) hurryLocked() {
 	if a.in < a.slots {
 		return

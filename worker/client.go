@@ -59,7 +59,7 @@ func callOptions(c Client, cfg Config) (receive, other []func(*sqs.Options), err
 // so that more open receives than that would each dial anew, and a total timeout below the wait would break off
 // every empty receive.
 func tune(client *awshttp.BuildableClient, cfg Config) aws.HTTPClient {
-	connections := 2*receivesAtMost(cfg) + 64 // receives, deletes, renewals
+	connections := 2*receivesAtMost(cfg.Concurrency+cfg.Prefetch) + 64 // receives, deletes, renewals
 	if t := client.GetTimeout(); t > 0 && t < cfg.waitTime()+receiveSlack {
 		client = client.WithTimeout(0) // every call of ours has a deadline of its own
 	}

@@ -5,10 +5,10 @@ import "sync"
 // dispatcher keeps the messages that wait for a slot and starts executors for them: at most Concurrency goroutines,
 // each of which works messages off until none may run.
 type dispatcher struct {
-	r     *run
-	limit int
+	r *run
 
 	mu      sync.Mutex
+	limit   int
 	waiting backlog
 	groups  *groups // waiting, on a FIFO queue; otherwise nil
 	running int
@@ -63,11 +63,25 @@ func (q *dispatcher) startLocked() {
 func (q *dispatcher) next() *delivery {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.running > q.limit {
+		q.leaveLocked()
+		return nil
+	}
 	d := q.waiting.pop()
 	if d == nil {
 		q.leaveLocked()
 	}
 	return d
+}
+
+// resize changes how many executors there may be. Those beyond a lower limit end after their message.
+func (q *dispatcher) resize(limit int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.limit = limit
+	if !q.closed {
+		q.startLocked()
+	}
 }
 
 // left accounts for an executor whose handler called runtime.Goexit.

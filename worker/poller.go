@@ -63,12 +63,10 @@ type pollFailure struct {
 	kind failureKind
 }
 
-func receivesAtMost(cfg Config) int {
-	return (cfg.Concurrency + cfg.Prefetch + maxReceive - 1) / maxReceive
-}
+func receivesAtMost(slots int) int { return (slots + maxReceive - 1) / maxReceive }
 
 func newPoller(r *run) *poller {
-	p := &poller{r: r, width: 1, results: make(chan receipt, r.slots.total)}
+	p := &poller{r: r, width: 1, results: make(chan receipt, r.slots.size())}
 	p.health.lastOK.Store(time.Now().UnixNano())
 	return p
 }
@@ -131,7 +129,7 @@ func (p *poller) next() time.Duration {
 
 // reserve takes the slots for one receive.
 func (p *poller) reserve(probe bool) (attempt, time.Duration) {
-	want := min(maxReceive, p.r.slots.total)
+	want := min(maxReceive, p.r.slots.size())
 	if probe || p.r.registry.troubled() {
 		want = 1
 	}
@@ -228,9 +226,9 @@ func (p *poller) learn(res receipt) {
 // widest is one receive for each ten slots; for each slot while receives ask for one message.
 func (p *poller) widest() int {
 	if p.r.registry.troubled() {
-		return p.r.slots.total
+		return p.r.slots.size()
 	}
-	return receivesAtMost(p.r.cfg)
+	return receivesAtMost(p.r.slots.size())
 }
 
 // emptyShortPollPause keeps short polling from being a busy loop on the bill.

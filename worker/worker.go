@@ -24,8 +24,9 @@ type Worker struct {
 	receiveOptions []func(*sqs.Options)
 	otherOptions   []func(*sqs.Options)
 
-	running atomic.Bool
-	current atomic.Pointer[run] // the run under way, or the last one
+	concurrency atomic.Int64
+	running     atomic.Bool
+	current     atomic.Pointer[run] // the run under way, or the last one
 }
 
 // New returns a worker for one queue; it makes no call. The error names everything that is wrong with the
@@ -57,6 +58,7 @@ func New(c Client, queueURL string, h Handler, cfg Config) (*Worker, error) {
 		cfg.Name = queueName(queueURL)
 	}
 	w := &Worker{client: c, queueURL: queueURL, handler: handler, cfg: cfg}
+	w.concurrency.Store(int64(cfg.Concurrency))
 	w.receiveOptions, w.otherOptions, err = callOptions(c, cfg)
 	if err != nil {
 		return nil, err
@@ -86,6 +88,8 @@ type run struct {
 	settling    context.Context
 	stopSettle  context.CancelFunc
 	stopPolling chan struct{}
+
+	concurrency concurrency
 
 	slots      *slots
 	registry   *registry
@@ -145,6 +149,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	w.current.Store(r)
+	r.resize() // SetConcurrency may have been called since it was made
 	r.checkQueue(ctx, attributes)
 	return r.serve(ctx)
 }
@@ -173,6 +178,8 @@ func (w *Worker) newRun(ctx context.Context) *run {
 		log:  w.cfg.Logger.With("worker", w.cfg.Name, "queue", queueName(w.queueURL)),
 		wait: w.cfg.waitTime(), stopPolling: make(chan struct{}), fatal: make(chan error, 1),
 	}
+	r.cfg.Concurrency = w.Concurrency()
+	r.concurrency.n = r.cfg.Concurrency
 	r.fifo = strings.HasSuffix(w.queueURL, ".fifo")
 	r.retries = w.cfg.retries(r.fifo)
 	r.arrivals = newArrivals(r.cfg.Concurrency, r.stopPolling)
