@@ -23,11 +23,12 @@ import (
 const testTable = "idempotency"
 
 // dynamo is a DynamoDB in process: minidyn, which is not ours, behind a thin front that answers what it doesn't know (time to
-// live, a table's status), mends what it gets wrong (REMOVE), plays faults and counts. Its Do runs in the caller's goroutine, so that it works in a bubble.
+// live, a table's status and attributes), mends what it gets wrong (REMOVE), plays faults and counts. Its Do runs in the caller's goroutine, so that it works in a bubble.
 type dynamo struct {
 	mu     sync.Mutex
 	next   *server.Server
 	ttl    map[string]string // by table: the attribute
+	types  map[string]any    // by table: its AttributeDefinitions
 	calls  map[string]int    // by operation
 	faults []*fault
 
@@ -50,7 +51,7 @@ type fault struct {
 var errBroken = errors.New("connection reset by peer")
 
 func newDynamo() *dynamo {
-	return &dynamo{next: server.NewServer(), ttl: map[string]string{}, calls: map[string]int{}}
+	return &dynamo{next: server.NewServer(), ttl: map[string]string{}, types: map[string]any{}, calls: map[string]int{}}
 }
 
 // inject adds a fault until remove.
@@ -155,6 +156,7 @@ func (d *dynamo) answer(op string, body []byte, f fault) (int, []byte) {
 	}
 	var in struct {
 		TableName               string
+		AttributeDefinitions    any
 		TimeToLiveSpecification struct {
 			AttributeName string
 			Enabled       bool
@@ -177,12 +179,15 @@ func (d *dynamo) answer(op string, body []byte, f fault) (int, []byte) {
 		return http.StatusOK, []byte(`{"TimeToLiveDescription":{"TimeToLiveStatus":"DISABLED"}}`)
 	}
 	status, answer := d.ask(op, body)
+	if op == "CreateTable" && status == http.StatusOK {
+		d.types[in.TableName] = in.AttributeDefinitions
+	}
 	var removed []string
 	if status == http.StatusOK {
 		removed = d.remove(op, body)
 	}
 	if op == "DescribeTable" || d.oldOnly || len(removed) > 0 {
-		answer = rewrite(answer, d.oldOnly, removed)
+		answer = rewrite(answer, d.oldOnly, removed, d.types[in.TableName])
 	}
 	return status, answer
 }
@@ -193,6 +198,28 @@ func (d *dynamo) ask(op string, body []byte) (int, []byte) {
 	r.Header.Set("X-Amz-Target", "DynamoDB_20120810."+op)
 	d.next.ServeHTTP(w, r)
 	return w.Code, w.Body.Bytes()
+}
+
+// item is an item as it is, nil if there is none, and setItem puts it there; both without a call being made.
+func (d *dynamo) item(table, id string) map[string]any {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	in, _ := json.Marshal(map[string]any{"TableName": table, "Key": map[string]any{"id": map[string]any{"S": id}}})
+	_, answer := d.ask("GetItem", in)
+	var got struct{ Item map[string]any }
+	_ = json.Unmarshal(answer, &got)
+	return got.Item
+}
+
+func (d *dynamo) setItem(table, id string, item map[string]any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	op, in := "PutItem", map[string]any{"TableName": table, "Item": item}
+	if len(item) == 0 {
+		op, in = "DeleteItem", map[string]any{"TableName": table, "Key": map[string]any{"id": map[string]any{"S": id}}}
+	}
+	body, _ := json.Marshal(in)
+	d.ask(op, body)
 }
 
 // remove does what minidyn understands and forgets: it parses a REMOVE clause after SET, but leaves the attributes in the item.
@@ -237,8 +264,8 @@ func (d *dynamo) remove(op string, body []byte) (removed []string) {
 	return removed
 }
 
-// rewrite sets the table's status, takes items away from failed conditions, and removed attributes from the new item.
-func rewrite(answer []byte, withoutItem bool, removed []string) []byte {
+// rewrite sets a table's status and attributes, takes items away from failed conditions, and removed attributes from the new item.
+func rewrite(answer []byte, withoutItem bool, removed []string, attributes any) []byte {
 	var doc map[string]any
 	if json.Unmarshal(answer, &doc) != nil {
 		return answer
@@ -249,7 +276,7 @@ func rewrite(answer []byte, withoutItem bool, removed []string) []byte {
 		}
 	}
 	if table, ok := doc["Table"].(map[string]any); ok {
-		table["TableStatus"] = "ACTIVE"
+		table["TableStatus"], table["AttributeDefinitions"] = "ACTIVE", attributes
 	}
 	if _, failed := doc["__type"]; failed && withoutItem {
 		delete(doc, "Item")
@@ -287,8 +314,6 @@ func (d *dynamo) newTable(t testing.TB, table string, optFns ...func(*dynamodb.O
 	d.mu.Unlock()
 	return store
 }
-
-func noSDKRetries(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 
 func static(id, secret, token string) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {

@@ -38,23 +38,15 @@ func (e *InProgressError) Error() string {
 // Unwrap makes it a [worker.Snooze].
 func (e *InProgressError) Unwrap() error { return e.snooze }
 
-// MismatchError: the key was used for another payload. In a worker it is [worker.Permanent].
+// MismatchError: the key was used for another payload. It comes inside a [worker.Permanent].
 type MismatchError struct {
 	// Key is the record's.
-	Key       string
-	permanent error
-}
-
-func mismatch(id string) *MismatchError {
-	return &MismatchError{Key: id, permanent: worker.Permanent(errors.New("another payload was completed under the same key"))}
+	Key string
 }
 
 func (e *MismatchError) Error() string {
 	return "idempotency: another payload was completed under the same key: make the key tell them apart, or compare only the fields that matter (Config.Payload)"
 }
-
-// Unwrap makes it [worker.Permanent].
-func (e *MismatchError) Unwrap() error { return e.permanent }
 
 // ResultOmittedError: completed before, but the result was too large to be kept.
 type ResultOmittedError struct {

@@ -65,7 +65,7 @@ func (g *Guard) remembered(id, payload string) (*Record, error) {
 func (g *Guard) completedBefore(r Record, payload string) (*Record, error) {
 	if !samePayload(r.Payload, payload) {
 		g.count.mismatches.Add(1)
-		return nil, mismatch(r.ID)
+		return nil, worker.Permanent(&MismatchError{Key: r.ID})
 	}
 	g.count.duplicates.Add(1)
 	g.cache.put(r)

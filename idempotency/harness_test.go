@@ -56,6 +56,8 @@ type process struct {
 	err    error
 }
 
+var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
+
 // line is the network of one process.
 type line struct {
 	cut atomic.Bool
@@ -85,8 +87,7 @@ func (f httpClient) Do(r *http.Request) (*http.Response, error) { return f(r) }
 func (s *scene) run(h worker.HandlerFunc, cfg idempotency.Config, wcfg worker.Config) *process {
 	s.t.Helper()
 	p := &process{line: &line{}, done: make(chan struct{})}
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	cfg.Logger, wcfg.Logger = quiet, quiet
+	cfg.Logger, wcfg.Logger = silent, silent
 	c := s.dynamo.client(func(o *dynamodb.Options) { o.HTTPClient = p.line.through(s.dynamo.Do) })
 	store, err := idempotency.NewDynamoStore(c, testTable, idempotency.DynamoConfig{})
 	if err != nil {

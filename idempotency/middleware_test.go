@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/sqsworker/sqsworker/idempotency"
@@ -383,10 +382,8 @@ func TestTheSameKeyWithAnotherPayloadIsAPermanentFailure(t *testing.T) {
 			s.untilEmpty(time.Minute)
 			ran.want(t, other, 0)
 			var mismatch *idempotency.MismatchError
-			if reason := sink.reason(); reason == nil {
-				t.Error("it was not dead-lettered")
-			} else if errors.As(reason, &mismatch) {
-				t.Log(mismatch)
+			if reason := sink.reason(); !errors.As(reason, &mismatch) || mismatch.Key != "orders#1" {
+				t.Errorf("dead-lettered with %v, want a MismatchError", reason)
 			}
 		})
 	}
@@ -621,7 +618,7 @@ func TestDuplicatesOnAFIFOQueueAfterItsFiveMinutesAreSuppressed(t *testing.T) { 
 		url := server.MustCreateQueue("orders.fifo", map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "true", "VisibilityTimeout": "2"})
 		var ran tally
 		mw := idempotency.Middleware(&idempotency.MemoryStore{}, idempotency.Config{Key: idempotency.DeduplicationID, Skew: idempotency.NoSkew})
-		cfg := worker.Config{Middleware: []worker.Middleware{mw}, HeartbeatInterval: worker.NoHeartbeat}
+		cfg := worker.Config{Middleware: []worker.Middleware{mw}, HeartbeatInterval: worker.NoHeartbeat, Logger: silent}
 		w, err := worker.New(server.Client(), url, worker.HandlerFunc(func(_ context.Context, m *worker.Message) error {
 			if ran.add(m.Body) == 1 {
 				time.Sleep(3 * time.Second) // beyond the visibility: the handle expires
@@ -684,9 +681,4 @@ func TestWorkerNewReportsTheMiddlewaresMistakes(t *testing.T) {
 			t.Errorf("says nothing of %s: %v", field, err)
 		}
 	}
-}
-
-// transactPut is a write of the caller's.
-func transactPut(table, key string) types.TransactWriteItem {
-	return types.TransactWriteItem{Put: &types.Put{TableName: &table, Item: map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: key}}}}
 }
