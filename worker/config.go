@@ -83,6 +83,10 @@ type Config struct {
 	// none: such a message comes back after Backoff.Max, until the queue's redrive policy moves it.
 	DeadLetter DeadLetterer
 
+	// Audit looks at the queue's settings at each start and logs what will hurt one day, such as dlq.NewAuditor. Default: the worker's own
+	// few checks.
+	Audit Auditor
+
 	// DrainTimeout is the time from the end of Run's context until Run returns, all told: running handlers go on for
 	// it less CancelGrace and a reserve for settling (a fifth, at most 2 s). From 2 s to 12 h, or [NoDrain]; default
 	// 25 s, because ECS and Kubernetes kill 30 s after SIGTERM unless told otherwise.

@@ -91,6 +91,10 @@ func redrivePolicyOf(attributes map[string]string) (policy redrivePolicy, err er
 
 // checkQueue logs, once each, settings that will hurt one day.
 func (r *run) checkQueue(ctx context.Context, attributes map[string]string) {
+	if r.cfg.Audit != nil {
+		r.audit(ctx)
+		return
+	}
 	if attributes == nil {
 		return
 	}
