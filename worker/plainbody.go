@@ -18,12 +18,12 @@ import (
 // the end as it should. (smithy-go v1.28.9, transport/http/internal/io/safe.go.)
 func plainBody(o *sqs.Options) {
 	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
-		// Last in the Build step: the length has been taken, the request not yet been signed.
-		return stack.Build.Add(middleware.BuildMiddlewareFunc("sqsworker:PlainBody", hideWriterTo), middleware.After)
+		// Last in the Finalize step: the body has been hashed and signed, which is cheaper while it can write itself.
+		return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("sqsworker:PlainBody", hideWriterTo), middleware.After)
 	})
 }
 
-func hideWriterTo(ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler) (middleware.BuildOutput, middleware.Metadata, error) {
+func hideWriterTo(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 	if req, ok := in.Request.(*smithyhttp.Request); ok {
 		if body, ok := req.GetStream().(io.ReadSeeker); ok {
 			if plain, err := req.SetStream(struct{ io.ReadSeeker }{body}); err == nil {
@@ -31,5 +31,5 @@ func hideWriterTo(ctx context.Context, in middleware.BuildInput, next middleware
 			}
 		}
 	}
-	return next.HandleBuild(ctx, in)
+	return next.HandleFinalize(ctx, in)
 }
