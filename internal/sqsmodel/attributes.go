@@ -251,6 +251,9 @@ func (s *Server) checkRedrivePolicy(q *queue, v string) *apiError {
 	if receives < 1 || receives > 1000 {
 		return refuse("Invalid value for maxReceiveCount: " + strconv.Itoa(receives) + ", valid values are from 1 to 1000 both inclusive.")
 	}
+	if s.cfg.AnyRedrivePolicy {
+		return nil
+	}
 	target := s.byARN(arn)
 	if target == nil {
 		return refuse("Dead letter target does not exist.")

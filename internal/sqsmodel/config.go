@@ -59,6 +59,11 @@ type Config struct {
 	// ends with its connection.
 	AbandonedPolls bool
 
+	// AnyRedrivePolicy takes redrive policies whose target doesn't exist, is of
+	// another type, account or Region, or doesn't allow the source, as other
+	// servers do and AWS doesn't. Such a policy moves nothing.
+	AnyRedrivePolicy bool
+
 	// NoQueryErrorHeader omits x-amzn-query-error, so that the SDK's ErrorCode()
 	// is the JSON shape's name.
 	NoQueryErrorHeader bool

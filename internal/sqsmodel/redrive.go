@@ -15,7 +15,11 @@ func (s *Server) exhausted(q *queue, m *message, at time.Time) *queue {
 	if m.hopped.Equal(at) && m.hops >= len(s.queues) {
 		return nil // policies in a circle
 	}
-	return s.byARN(q.settings.deadLetterARN)
+	target := s.byARN(q.settings.deadLetterARN)
+	if target == nil || target.fifo != q.fifo {
+		return nil
+	}
+	return target
 }
 
 func (s *Server) byARN(arn string) *queue {

@@ -174,3 +174,24 @@ func TestRedriveAllowPolicy(t *testing.T) {
 		}
 	})
 }
+
+func TestAnyRedrivePolicyIsTakenAndMovesNothing(t *testing.T) {
+	for name, target := range map[string]string{
+		"missing": arn("nowhere"), "another type": arn("dead.fifo"),
+		"another account": "arn:aws:sqs:us-east-1:210987654321:dead", "another Region": "arn:aws:sqs:eu-west-1:123456789012:dead",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, sqsmodel.Config{AnyRedrivePolicy: true}, func(a *account) {
+				a.queue("dead")
+				a.queue("dead.fifo")
+				url := a.queue("work", "RedrivePolicy", `{"deadLetterTargetArn":"`+target+`","maxReceiveCount":1}`)
+				a.send(url, "m")
+				for range 3 {
+					a.bodies(a.receive(url), "m")
+					time.Sleep(30 * time.Second)
+				}
+				a.events(sqsmodel.DeadLettered, 0)
+			})
+		})
+	}
+}
