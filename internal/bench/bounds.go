@@ -40,5 +40,8 @@ func (d *director) printBounds() {
 		}
 		t.add(b.what, b.limit, b.figure, verdict)
 	}
+	if d.Quick {
+		t.note("A quick run only shows that everything works: its figures mean nothing.")
+	}
 	t.print(d.out)
 }

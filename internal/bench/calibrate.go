@@ -94,11 +94,12 @@ func (c calibration) widen(from entrant) (wide entrant, held float64, err error)
 	return wide, wide.best.held, nil
 }
 
-// oursWithin chooses Prefetch: as many receives open as raw-wide has, and no more messages in flight than it.
+// oursWithin chooses Prefetch: as many receives open as raw-wide has, and no more messages in flight than it. Peaks
+// differ from run to run, so it gives way in small steps.
 func (c calibration) oursWithin(held float64, wide entrant) (entrant, error) {
 	e := entrant{name: "ours", assigned: assignment{Contestant: "ours", Concurrency: c.concurrency}}
 	slots := max(10*wide.assigned.Receives, c.concurrency)
-	for range 4 {
+	for range 6 {
 		e.assigned.Prefetch = slots - c.concurrency
 		s, err := c.try(&e, wide.messages/3)
 		if err != nil {
@@ -107,7 +108,7 @@ func (c calibration) oursWithin(held float64, wide entrant) (entrant, error) {
 		if s.held <= held || slots <= c.concurrency {
 			break
 		}
-		slots = max(int(float64(slots)*held/s.held)/10*10, c.concurrency)
+		slots = max(int(float64(slots)*max(held/s.held, 0.9)), c.concurrency)
 	}
 	return e, nil
 }

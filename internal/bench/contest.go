@@ -44,8 +44,8 @@ type report struct {
 	CancelledAt time.Duration // from "stop" until the first handler's context ended
 	RunError    string
 
-	HeldBefore, HeldAfter int64   // bytes of heap and stacks
-	CallsPerSecond        float64 // model
+	Memory         memory  // hold: that the leases take
+	CallsPerSecond float64 // model
 }
 
 // subject is what a contestant's process runs.

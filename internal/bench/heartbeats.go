@@ -20,7 +20,7 @@ type longJobs struct {
 
 func (d *director) heartbeats(ctx context.Context) error {
 	n, concurrency := pick(d, 20, 200), pick(d, 10, 50)
-	takes, visibility := pick(d, 2500*time.Millisecond, 12*time.Second), pick(d, 2, 5)
+	takes, visibility := pick(d, 1500*time.Millisecond, 12*time.Second), pick(d, 1, 5)
 	assignments := []assignment{
 		{Contestant: "raw", Receives: concurrency / 10, Attributes: d.RawAttributes},
 		{Contestant: "ours"},

@@ -17,8 +17,8 @@ type holder struct {
 	assigned assignment
 	client   *sqs.Client
 
-	heartbeat     atomic.Pointer[heartbeat.Heartbeat]
-	before, after atomic.Int64 // bytes
+	before memory
+	held   atomic.Pointer[heartbeat.Heartbeat] // once every lease is held
 
 	mu       sync.Mutex
 	receipts []heartbeat.Receipt
@@ -77,26 +77,20 @@ func (h *holder) wants() bool {
 
 // hold takes the leases, and measures what they take. Their contexts are kept with them, as a worker does.
 func (h *holder) hold(ctx context.Context, beat *heartbeat.Heartbeat) {
-	h.before.Store(heldMemory())
-	h.heartbeat.Store(beat)
+	h.before = heldMemory()
 	for _, r := range h.receipts {
 		_, _ = beat.Hold(ctx, r)
 	}
-	h.after.Store(heldMemory())
+	h.held.Store(beat)
 }
 
 func (h *holder) describe(r *report) {
-	beat := h.heartbeat.Load()
-	if beat == nil || h.after.Load() == 0 {
+	beat := h.held.Load()
+	if beat == nil {
 		return
 	}
+	r.Memory = heldMemory().minus(h.before)
 	s := beat.Stats()
-	r.HeldBefore, r.HeldAfter = h.before.Load(), h.after.Load()
-	r.Notes["held"], r.Notes["lost"], r.Notes["least margin ms"] = s.Held, s.Lost, s.LeastMargin.Milliseconds()
-	if s.Renewed > 0 {
-		r.HeldAfter = heldMemory() // stacks have grown by a renewal, and the calls' connections are open
-	}
-	if s.Failed > 0 {
-		r.Notes["failed renewals"] = s.Failed
-	}
+	r.Notes["held"], r.Notes["lost"], r.Notes["failed renewals"] = s.Held, s.Lost, s.Failed
+	r.Notes["least margin ms"] = s.LeastMargin.Milliseconds()
 }

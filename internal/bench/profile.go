@@ -25,7 +25,7 @@ func startProfiles(cpuPath, allocPath string) (*profiles, error) {
 	return p, pprof.StartCPUProfile(f)
 }
 
-// end writes the files, once.
+// end writes the files; the CPU profile ends the first time, allocations are written anew each time.
 func (p *profiles) end() error {
 	var errs []error
 	if p.cpu != nil {
@@ -39,7 +39,6 @@ func (p *profiles) end() error {
 			err = errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
 		}
 		errs = append(errs, err)
-		p.allocPath = ""
 	}
 	return errors.Join(errs...)
 }

@@ -39,11 +39,15 @@ func peakRSS() int64 {
 	return kib << 10
 }
 
-// heldMemory is the heap and the stacks after a forced collection.
-func heldMemory() int64 {
+// memory is what is in use after a forced collection, in bytes.
+type memory struct{ Heap, Stack int64 }
+
+func heldMemory() memory {
 	runtime.GC()
 	runtime.GC() // the first one may have been under way already; this one also frees what finalizers kept
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse)
+	return memory{int64(m.HeapAlloc), int64(m.StackInuse)}
 }
+
+func (m memory) minus(o memory) memory { return memory{m.Heap - o.Heap, m.Stack - o.Stack} }
