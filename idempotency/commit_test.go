@@ -112,6 +112,45 @@ func TestACommitWhoseAnswerIsLostHappensOnce(t *testing.T) {
 	}
 }
 
+// The second time around, the caller's own condition fails, because the first time it was met.
+func TestACommitWhoseAnswerIsLostIsNotTakenForOneThatItsItemsRefuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDynamo()
+		_, err := committing(t, d, func(ctx context.Context, claim *idempotency.Claim) error {
+			d.inject(fault{op: "TransactWriteItems", times: 1, dropAfter: true})
+			once := add("effects", "a")
+			once.Update.ConditionExpression = aws.String("attribute_not_exists(id)")
+			err := claim.Commit(ctx, once)
+			if err != nil {
+				t.Errorf("Commit returned %v", err)
+			}
+			return err
+		})
+		if err != nil || effects(t, d, "a") != "1" {
+			t.Errorf("got %v, %s effects", err, effects(t, d, "a"))
+		}
+	})
+}
+
+func TestACommitAfterOneWithoutAnAnswerSaysWhichOneItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDynamo()
+		_, err := committing(t, d, func(ctx context.Context, claim *idempotency.Claim) error {
+			d.inject(fault{op: "TransactWriteItems", times: 4, dropAfter: true}) // the SDK's four attempts
+			if err := claim.Commit(ctx, add("effects", "a")); err == nil {
+				t.Error("a commit without an answer succeeded")
+			}
+			if err := claim.Commit(ctx, add("effects", "b")); !errors.Is(err, idempotency.ErrCommitted) {
+				t.Errorf("the second commit returned %v, want ErrCommitted", err)
+			}
+			return nil
+		})
+		if a, b := effects(t, d, "a"), effects(t, d, "b"); err != nil || a != "1" || b != "0" {
+			t.Errorf("got %v, effects %s and %s: want 1 and 0", err, a, b)
+		}
+	})
+}
+
 func TestACommitWithoutAnAnswerThatTheHandlerIgnoresIsNotPaintedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDynamo()
@@ -270,4 +309,42 @@ func TestAMemoryStoreCommitsThroughTransact(t *testing.T) {
 	if err := run(); err != nil || len(got) != 1 {
 		t.Errorf("a duplicate: %v, %d transactions", err, len(got))
 	}
+}
+
+func TestARenewalThatMeetsACommitOnItsWayBackIsNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDynamo()
+		_, err := committing(t, d, func(ctx context.Context, claim *idempotency.Claim) error {
+			d.inject(fault{op: "TransactWriteItems", holdAfter: 25 * time.Second}) // renewals come after 10 s and 20 s
+			err := claim.Commit(ctx, add("effects", "a"))
+			if err != nil || ctx.Err() != nil {
+				t.Errorf("Commit returned %v, the context's cause is %v", err, context.Cause(ctx))
+			}
+			return err
+		})
+		if err != nil || effects(t, d, "a") != "1" {
+			t.Errorf("got %v, %s effects", err, effects(t, d, "a"))
+		}
+	})
+}
+
+func TestOneCommitAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDynamo()
+		_, err := committing(t, d, func(ctx context.Context, claim *idempotency.Claim) error {
+			d.inject(fault{op: "TransactWriteItems", hold: time.Second})
+			results := make(chan error, 2)
+			for _, key := range []string{"a", "b"} {
+				go func() { results <- claim.Commit(ctx, add("effects", key)) }()
+			}
+			first, second := <-results, <-results
+			if first == nil || second != nil {
+				t.Errorf("got %v and then %v, want one refused at once and one committed", first, second)
+			}
+			return second
+		})
+		if a, b := effects(t, d, "a"), effects(t, d, "b"); err != nil || a+b != "10" && a+b != "01" {
+			t.Errorf("got %v, effects %s and %s: want one of them", err, a, b)
+		}
+	})
 }

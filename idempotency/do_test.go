@@ -334,3 +334,106 @@ func TestAStableKeyIsTheSameForEveryAttemptAndTheFenceGrows(t *testing.T) {
 		}
 	})
 }
+
+func TestARenewalUnderWayHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDynamo()
+		g := newGuard(t, d.newTable(t, testTable), idempotency.Config{Lease: 9 * time.Second})
+		began := time.Now()
+		_, err := idempotency.Do(t.Context(), g, idempotency.Call{Key: "k"}, func(context.Context) (int, error) {
+			d.inject(fault{op: "UpdateItem", times: 1, hold: 2 * time.Second}) // the renewal after 3 s
+			time.Sleep(4 * time.Second)
+			return 0, nil
+		})
+		if took := time.Since(began); err != nil || took != 4*time.Second {
+			t.Errorf("got %v after %v, want 4s", err, took)
+		}
+		calls := d.count("UpdateItem")
+		time.Sleep(time.Minute)
+		if n := d.count("UpdateItem"); n != calls {
+			t.Errorf("%d calls after the end", n-calls)
+		}
+	})
+}
+
+// racing is a store whose refusals have come to nothing by the time its record is read.
+type racing struct {
+	idempotency.MemoryStore
+	left int
+}
+
+func (s *racing) Acquire(ctx context.Context, r idempotency.AcquireRequest) (idempotency.Record, error) {
+	if s.left--; s.left >= 0 {
+		return idempotency.Record{}, &idempotency.RefusedError{}
+	}
+	return s.MemoryStore.Acquire(ctx, r)
+}
+
+func TestARecordThatWasGivenUpBetweenTheRefusalAndTheLookIsClaimedAgain(t *testing.T) {
+	for left, ran := range map[int]bool{3: true, 1000: false} {
+		got, err := idempotency.Do(t.Context(), newGuard(t, &racing{left: left}, idempotency.Config{}), idempotency.Call{Key: "k"}, func(context.Context) (int, error) { return 1, nil })
+		var busy *idempotency.InProgressError
+		if ran && (got != 1 || err != nil) || !ran && !errors.As(err, &busy) {
+			t.Errorf("%d refusals: got %d, %v", left, got, err)
+		}
+	}
+}
+
+func TestAnotherPayloadsOutcomeIsNotThisOnes(t *testing.T) {
+	store := &idempotency.MemoryStore{}
+	_, err := idempotency.Do(t.Context(), newGuard(t, store, idempotency.Config{}), idempotency.Call{Key: "k", Payload: []byte("a")}, func(ctx context.Context) (int, error) {
+		c, _ := idempotency.FromContext(ctx)
+		must(t, store.Release(ctx, "#k", c.Owner(), idempotency.PutOff))
+		mustAcquire(t, store, request("#k", "intruder", time.Minute))
+		return 1, store.Complete(ctx, "#k", "intruder", done("2"))
+	})
+	var mismatch *idempotency.MismatchError
+	if !errors.As(err, &mismatch) {
+		t.Errorf("got %v, want a MismatchError", err)
+	}
+}
+
+func TestARefusedCallOfTheTableIsNotFollowedByAnother(t *testing.T) {
+	d := newDynamo()
+	g := newGuard(t, d.newTable(t, testTable), idempotency.Config{})
+	d.inject(fault{code: "AccessDeniedException"})
+	_, err := idempotency.Do(t.Context(), g, idempotency.Call{Key: "k"}, func(context.Context) (int, error) { return 1, nil })
+	if n := d.count("UpdateItem"); err == nil || n != 1 {
+		t.Errorf("got %v after %d calls, want an error after 1", err, n)
+	}
+}
+
+// A handler may go on after a part of its work was found to be another's.
+func TestAPartThatWasOvertakenDoesNotTakeTheMessageAway(t *testing.T) {
+	play(t, func(s *scene) {
+		s.dynamo.newTable(s.t, "effects")
+		g := newGuard(s.t, s.store, idempotency.Config{})
+		w, err := worker.New(s.Client(), s.url, worker.HandlerFunc(func(ctx context.Context, m *worker.Message) error {
+			_, err := idempotency.Do(ctx, g, idempotency.Call{Key: "part"}, func(ctx context.Context) (int, error) {
+				c, _ := idempotency.FromContext(ctx)
+				must(t, s.store.Release(ctx, "#part", c.Owner(), idempotency.PutOff))
+				_, err := s.store.Acquire(ctx, request("#part", "intruder", time.Hour))
+				must(t, err)
+				return 0, c.Commit(ctx, add("effects", "a"))
+			})
+			if !errors.Is(err, idempotency.ErrClaimLost) {
+				t.Errorf("got %v", err)
+			}
+			time.Sleep(time.Minute)
+			return context.Cause(ctx)
+		}), worker.Config{Logger: silent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		over := make(chan error)
+		go func() { over <- w.Run(ctx) }()
+		s.MustSend(s.url, order(1))
+		s.untilEmpty(2 * time.Minute)
+		cancel()
+		<-over
+		if st := w.Stats(); st.Succeeded != 1 || st.Lost != 0 {
+			t.Errorf("succeeded %d, lost %d: want 1, 0", st.Succeeded, st.Lost)
+		}
+	})
+}

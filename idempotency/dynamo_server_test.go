@@ -45,7 +45,7 @@ type fault struct {
 	code                  string // answers with this error
 	body                  string // and this body instead of {"__type": code}
 	stall                 bool   // no answer until the context ends
-	hold                  time.Duration
+	hold, holdAfter       time.Duration
 }
 
 var errBroken = errors.New("connection reset by peer")
@@ -127,6 +127,7 @@ func (d *dynamo) Do(r *http.Request) (*http.Response, error) {
 		return nil, errBroken
 	}
 	status, answer := d.answer(op, body, f)
+	time.Sleep(f.holdAfter)
 	if f.dropAfter {
 		return nil, errBroken
 	}

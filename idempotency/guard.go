@@ -119,7 +119,7 @@ func (g *Guard) claim(ctx context.Context, id, payload string) (c *Claim, done *
 func (g *Guard) unclaimed(ctx context.Context, c *Claim, err error) error {
 	g.count.storeErrors.Add(1)
 	var api smithy.APIError
-	if !errors.As(err, &api) || api.ErrorFault() != smithy.FaultClient { // a client's fault was written nowhere
+	if unknown := !errors.As(err, &api) || api.ErrorFault() != smithy.FaultClient; unknown && time.Now().Before(c.lease) {
 		c.release(ctx, PutOff)
 	}
 	if cause := context.Cause(ctx); cause != nil {
