@@ -25,10 +25,12 @@ var library = map[string][]string{
 	"heartbeat":           {},
 	"worker":              {"heartbeat"},
 	"worker/interruption": {"worker", "heartbeat"},
-	"worker/workertest":   {"worker", "heartbeat", "internal/sqsmodel"},
-	"idempotency":         {"worker", "heartbeat"},
-	"extended":            {"worker", "heartbeat"},
-	"dlq":                 {"worker", "heartbeat"},
+	// Apart from its parent so that only those link the Auto Scaling client who use it.
+	"worker/interruption/lifecycle": {"worker/interruption"},
+	"worker/workertest":             {"worker", "heartbeat", "internal/sqsmodel"},
+	"idempotency":                   {"worker", "heartbeat"},
+	"extended":                      {"worker", "heartbeat"},
+	"dlq":                           {"worker", "heartbeat"},
 }
 
 func goList(t *testing.T, args ...string) []string {
