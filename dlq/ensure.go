@@ -390,7 +390,7 @@ func (e *ensuring) arnOf(q *queue, name string) string {
 	case other != nil:
 		return strings.TrimSuffix(other.arn, other.name) + name
 	}
-	return "<ARN of " + name + ">"
+	return "(ARN of " + name + ")"
 }
 
 // allow lets the queue, and whoever uses the dead-letter queue already, name it; and nobody else.

@@ -170,6 +170,10 @@ func text(v string) types.MessageAttributeValue {
 	return types.MessageAttributeValue{DataType: aws.String("String"), StringValue: &v}
 }
 
+func attribute(name, value string) map[string]types.MessageAttributeValue {
+	return map[string]types.MessageAttributeValue{name: text(value)}
+}
+
 // redrive runs one with the log of the world.
 func (w *world) redrive(ctx context.Context, dead string, cfg dlq.RedriveConfig) (*dlq.RedriveReport, error) {
 	cfg.Logger = slog.New(w.log)
