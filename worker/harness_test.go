@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -186,6 +187,7 @@ type started struct {
 	*worker.Worker
 	t      *testing.T
 	log    *logbook
+	slots  int // Concurrency and Prefetch; 0 = unknown
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 	result error
@@ -207,7 +209,9 @@ func (q *fixture) startWith(c worker.Client, h worker.Handler, cfg worker.Config
 	if err != nil {
 		q.t.Fatal(err)
 	}
-	return run(q.t, w, log)
+	s := run(q.t, w, log)
+	s.slots = cmp.Or(cfg.Concurrency, 10) + cfg.Prefetch
+	return s
 }
 
 // run runs a worker until the test ends.
@@ -241,6 +245,17 @@ func (s *started) mustStop() {
 	s.t.Helper()
 	if err := s.stop(); err != nil {
 		s.t.Errorf("Run returned %v", err)
+	}
+	s.mustHoldNothing()
+}
+
+// mustHoldNothing: Run has returned, every slot is free and nothing is kept of any message.
+func (s *started) mustHoldNothing() {
+	s.t.Helper()
+	st := s.Stats()
+	if st.FreeSlots != s.slots && s.slots > 0 || st.Held+st.Waiting+st.Running+st.Unsettled+st.OpenReceives != 0 || st.Heartbeat.Held != 0 {
+		s.t.Errorf("after the stop, with %d slots: %d free, held %d, waiting %d, running %d, unsettled %d, receives open %d, leases %d", s.slots,
+			st.FreeSlots, st.Held, st.Waiting, st.Running, st.Unsettled, st.OpenReceives, st.Heartbeat.Held)
 	}
 }
 

@@ -108,13 +108,14 @@ func TestReceiveContinuesAfterEveryKindOfReceiveError(t *testing.T) {
 func TestOutageMakesFewCallsAndFewLogLines(t *testing.T) {
 	each(t, map[string]int{"one receive": 1, "many receives": 1000}, func(t *testing.T, concurrency int) {
 		q := newQueueWithDLQ(t, 3)
-		w := q.start(worker.HandlerFunc(succeed), worker.Config{Concurrency: concurrency})
+		line := &breaking{next: q.Server, open: make(chan struct{})}
+		w := q.startWith(q.Client(func(o *sqs.Options) { o.HTTPClient = line }), worker.HandlerFunc(succeed), worker.Config{Concurrency: concurrency})
 		q.send(2 * concurrency) // opens as many receives as there may be
 		q.mustEmpty(10 * time.Second)
 
 		remove := q.Inject(sqsmodel.Fault{Action: receiveMessage, Code: "ServiceUnavailable"})
-		time.Sleep(20 * time.Second) // the open ones end
 		q.ResetCounts()
+		line.breakAll()
 		time.Sleep(10 * time.Second)
 		if n := q.Count(receiveMessage); n > 10 {
 			t.Errorf("%d receives in 10 s of an outage", n)
@@ -329,6 +330,31 @@ func TestSlotIsFilledAgainWithoutDelay(t *testing.T) {
 		r.mustHaveRunOnce(t, ids)
 		if took := time.Since(began); took > 111*time.Second {
 			t.Errorf("100 s of work for one slot took %v", took)
+		}
+		w.mustStop()
+	})
+}
+
+// With ten slots and more, a receive waits a little for a fuller batch, but only a little of what handlers take.
+func TestSlotsDontStandIdleForAFullerBatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := newQueue(t)
+		ids := q.send(200)
+		var r runs
+		var n atomic.Int64
+		w := q.start(r.handler(func(context.Context, *worker.Message) error {
+			time.Sleep(time.Duration(500+100*(n.Add(1)%10)) * time.Millisecond) // slots come back one by one
+			return nil
+		}), worker.Config{})
+		began := time.Now()
+		q.mustEmpty(time.Minute)
+		r.mustHaveRunOnce(t, ids)
+		const ideal = 200 * 950 * time.Millisecond / 10
+		if took := time.Since(began); took > ideal+ideal/8 {
+			t.Errorf("took %v, with every slot busy all the time it would be %v", took, ideal)
+		}
+		if calls := q.Count(receiveMessage); calls > 150 {
+			t.Errorf("%d receives for 200 messages", calls)
 		}
 		w.mustStop()
 	})
