@@ -46,6 +46,7 @@ type fault struct {
 	body                  string // and this body instead of {"__type": code}
 	stall                 bool   // no answer until the context ends
 	hold, holdAfter       time.Duration
+	then                  func() // once it was applied, before the answer
 }
 
 var errBroken = errors.New("connection reset by peer")
@@ -127,6 +128,9 @@ func (d *dynamo) Do(r *http.Request) (*http.Response, error) {
 		return nil, errBroken
 	}
 	status, answer := d.answer(op, body, f)
+	if f.then != nil {
+		f.then()
+	}
 	time.Sleep(f.holdAfter)
 	if f.dropAfter {
 		return nil, errBroken

@@ -47,7 +47,6 @@ type actor struct {
 	claim   *idempotency.Claim
 	renewed bool
 	failing error // what its handler returns
-	deletes bool
 }
 
 // world is where a path leads to.

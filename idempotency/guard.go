@@ -7,8 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/aws/smithy-go"
-
 	"github.com/sqsworker/sqsworker/worker"
 )
 
@@ -118,8 +116,8 @@ func (g *Guard) claim(ctx context.Context, id, payload string) (c *Claim, done *
 // unclaimed ends an attempt that doesn't know whether it has the claim. If it has, others would wait for the lease to end.
 func (g *Guard) unclaimed(ctx context.Context, c *Claim, err error) error {
 	g.count.storeErrors.Add(1)
-	var api smithy.APIError
-	if unknown := !errors.As(err, &api) || api.ErrorFault() != smithy.FaultClient; unknown && time.Now().Before(c.lease) {
+	var answer interface{ HTTPStatusCode() int }
+	if said := errors.As(err, &answer) && answer.HTTPStatusCode()/100 == 4; !said && time.Now().Before(c.lease) {
 		c.release(ctx, PutOff)
 	}
 	if cause := context.Cause(ctx); cause != nil {
