@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go/middleware"
 )
 
 // batcher gathers leases that are due into calls of ten: a full batch leaves at once, another one when its
@@ -241,6 +242,7 @@ func (b *batcher) send(entries []entry, sent, earliest time.Time) {
 		}
 	}
 	ctx, cancel := context.WithTimeout(b.h.ctx, attemptTimeout(earliest.Sub(sent)))
+	ctx, done := b.observe(ctx, entries)
 	out, err := b.h.client.ChangeMessageVisibilityBatch(ctx, in, b.options...)
 	cancel()
 	b.h.count.calls.Add(1)
@@ -249,8 +251,15 @@ func (b *batcher) send(entries []entry, sent, earliest time.Time) {
 		for i := range entries {
 			entries[i].result, entries[i].whole = err, len(entries) > 1
 		}
+		done(middleware.Metadata{}, err)
 		return
 	}
+	readAnswer(out, entries)
+	done(out.ResultMetadata, nil)
+}
+
+// readAnswer notes how each entry of an answered call went.
+func readAnswer(out *sqs.ChangeMessageVisibilityBatchOutput, entries []entry) {
 	for _, ok := range out.Successful {
 		if i, valid := position(ok.Id, len(entries)); valid {
 			entries[i].answered = true
@@ -308,7 +317,7 @@ func (l *Lease) applyEntry(e *entry, sent time.Time) (answer func(), lost error)
 	}
 	switch {
 	case e.result == nil && e.final:
-		l.ended = ErrSettled
+		l.endLocked(ErrSettled)
 		tell := l.answerLocked(nil)
 		return func() { l.cancel(ErrSettled); tell() }, nil
 	case e.result == nil:

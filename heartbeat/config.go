@@ -50,6 +50,9 @@ type Config struct {
 	// Logger takes a warning when renewals begin to fail and a note when they work again; nothing
 	// per message. Default slog.Default(). Receipt handles are never logged.
 	Logger *slog.Logger
+
+	// Observer is told of every call, for traces and metrics. Default none, which costs nothing.
+	Observer Observer
 }
 
 // NoMargin as [Config.CeilingMargin] means none: the holder is told when the lease ends.

@@ -26,6 +26,8 @@ type Receipt struct {
 	RequestedAt time.Time
 	// Visibility is what the receive granted; zero means the Heartbeat's own visibility.
 	Visibility time.Duration
+	// Owner is whatever [Config.Observer] shall know the lease by.
+	Owner any
 }
 
 // Heartbeat holds the leases of one queue's messages. It is safe for concurrent use.
@@ -38,6 +40,8 @@ type Heartbeat struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
+	mu     sync.Mutex
+	closed bool
 	leases sync.WaitGroup // keep goroutines
 	calls  sync.WaitGroup // calls in flight, and the timer that starts them
 
@@ -87,8 +91,8 @@ func New(c Client, queueURL string, cfg Config) (*Heartbeat, error) {
 
 const noMargin = time.Duration(1<<63 - 1)
 
-// Hold keeps one received message invisible, in a goroutine of its own, until [Lease.Settle] or
-// [Lease.Release]; one of them must be called. The context is derived from ctx and ends with cause
+// Hold keeps one received message invisible until [Lease.Settle] or [Lease.Release], in a goroutine of its own, which begins
+// with the first thing to do: most messages are settled before a renewal is due, and never need one. One of them must be called. The context is derived from ctx and ends with cause
 // [ErrLost], [ErrCeiling], or [ErrSettled]; the end of ctx itself ends the context but not the lease:
 // a message stays held until it is settled. After [Heartbeat.Close] the lease is not renewed.
 func (h *Heartbeat) Hold(ctx context.Context, r Receipt) (context.Context, *Lease) {
@@ -99,17 +103,30 @@ func (h *Heartbeat) Hold(ctx context.Context, r Receipt) (context.Context, *Leas
 		r.RequestedAt = time.Now()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	l := &Lease{h: h, cancel: cancel, id: r.MessageID, wake: make(chan struct{}, 1), index: -1}
-	l.grant(r)
+	l := &Lease{h: h, cancel: cancel, id: r.MessageID, owner: r.Owner, index: -1}
 	h.count.held.Add(1)
-	h.leases.Add(1)
-	go l.keep()
+	l.begin(r)
 	return ctx, l
 }
 
+// enter counts a lease's goroutine; false after Close.
+func (h *Heartbeat) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.leases.Add(1)
+	return true
+}
+
 // Close ends what is still held without writing anything for it, breaks off calls in flight and waits
-// for the goroutines. Settle or release everything first.
+// for the goroutines. Settle or release everything first: the context of a lease that isn't ends when its next renewal
+// would have been due.
 func (h *Heartbeat) Close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
 	h.cancel()
 	h.batch.close()
 	h.leases.Wait()

@@ -18,12 +18,15 @@ type Lease struct {
 	h      *Heartbeat
 	cancel context.CancelCauseFunc
 	id     string
-	wake   chan struct{} // capacity 1: something changed, look again
+	owner  any
 
 	index   int       // place in the batcher's heap, -1 outside; the batcher's mutex guards both
 	leaveBy time.Time // latest moment to wait for company
 
 	mu         sync.Mutex
+	kept       bool          // its goroutine has begun
+	wake       chan struct{} // then; capacity 1: something changed, look again
+	timer      *time.Timer   // pokes when time changes something
 	handle     string
 	generation int       // counts handles: an answer about an older one says nothing about this one
 	granted    time.Time // when the current lease began
@@ -179,7 +182,7 @@ func (l *Lease) finish(reason error) (inCall chan struct{}, before error) {
 	inCall, before = l.inCall, l.ended
 	pending := l.pending
 	if before == nil {
-		l.ended = reason
+		l.endLocked(reason)
 	}
 	if errors.Is(before, ErrSettled) {
 		before = nil
@@ -223,38 +226,79 @@ func (l *Lease) Release(d time.Duration, done func(error)) {
 	l.poke()
 }
 
-// poke makes keep look at the state again.
+// begin starts the lease; its goroutine begins when time first changes something.
+func (l *Lease) begin(r Receipt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.grant(r)
+	l.timer = time.AfterFunc(time.Until(l.nextLookLocked()), l.poke)
+}
+
+// poke makes keep look at the state again, and begins it if it hasn't.
 func (l *Lease) poke() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
+	l.mu.Lock()
+	kept, over := l.kept, l.ended != nil
+	l.mu.Unlock()
+	switch {
+	case kept:
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	case !over:
+		go l.keep()
 	}
 }
 
 // keep is the message's own goroutine. Its stack is small on purpose: there can be a hundred thousand.
 func (l *Lease) keep() {
+	if !l.claim() {
+		return
+	}
 	defer l.h.leases.Done()
-	defer l.h.count.held.Add(-1)
-	timer := time.NewTimer(time.Until(l.nextLook()))
-	defer timer.Stop()
-	for {
+	for !l.look() {
+		l.timer.Reset(time.Until(l.nextLook()))
 		select {
-		case <-timer.C:
 		case <-l.wake:
 		case <-l.h.ctx.Done():
 			l.finish(ErrSettled)
 		}
-		if l.look() {
-			return
-		}
-		timer.Reset(time.Until(l.nextLook()))
 	}
+	l.timer.Stop()
+}
+
+// claim makes the goroutine that asks the lease's own; false when it has one, or is over.
+func (l *Lease) claim() bool {
+	l.mu.Lock()
+	if l.kept || l.ended != nil {
+		l.mu.Unlock()
+		return false
+	}
+	l.kept = l.h.enter()
+	l.wake = make(chan struct{}, 1)
+	closed := !l.kept
+	l.mu.Unlock()
+	if closed {
+		l.finish(ErrSettled)
+	}
+	return !closed
+}
+
+// endLocked ends the lease for a reason.
+func (l *Lease) endLocked(reason error) {
+	l.ended = reason
+	l.timer.Stop()
+	l.h.count.held.Add(-1)
 }
 
 // nextLook is when time alone changes something.
 func (l *Lease) nextLook() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.nextLookLocked()
+}
+
+func (l *Lease) nextLookLocked() time.Time {
 	next := l.deadline
 	if due, ok := l.dueLocked(); ok && due.Before(next) {
 		next = due
@@ -359,7 +403,7 @@ func (l *Lease) lose(cause error) {
 		l.mu.Unlock()
 		return
 	}
-	l.ended = cause
+	l.endLocked(cause)
 	if l.final == nil { // what is given back isn't anybody's loss
 		l.h.count.lost.Add(1)
 	}

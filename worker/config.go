@@ -105,6 +105,13 @@ type Config struct {
 	// Default: all.
 	MessageAttributes []string
 
+	// Telemetry is where traces and metrics go. Default: to OpenTelemetry's global providers, if the program has set them.
+	Telemetry Telemetry
+
+	// SenderID asks SQS for the sender's IAM id too, for Message.SenderID. Default false: it is long, and costs its share of
+	// every receive.
+	SenderID bool
+
 	// Middleware wraps the handler; the first listed is the outermost.
 	Middleware []Middleware
 
@@ -190,6 +197,7 @@ func (c Config) validate() error {
 	v.between("DrainTimeout", c.DrainTimeout, 2*time.Second, 12*time.Hour, NoDrain, "worker.NoDrain")
 	v.between("CancelGrace", c.CancelGrace, time.Millisecond, 12*time.Hour, NoGrace, "worker.NoGrace")
 	v.between("DeleteLinger", c.DeleteLinger, time.Millisecond, 5*time.Second, NoLinger, "worker.NoLinger")
+	v.telemetry(c.Telemetry)
 	v.together(c)
 	for i, m := range c.Middleware {
 		if m == nil {

@@ -49,7 +49,7 @@ func OnRenew(ctx context.Context, renew func(ctx context.Context, until time.Tim
 	if held == nil {
 		return ErrNoLease
 	}
-	held.lease.OnRenew(renew)
+	held.lease.OnRenew(held.run.tell.renewing(held, renew))
 	return nil
 }
 

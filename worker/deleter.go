@@ -109,6 +109,7 @@ func (q *deleter) call(batch []*deletion) {
 		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: &positions[i], ReceiptHandle: &x.handle}
 	}
 	ctx, cancel := context.WithTimeout(q.r.settling, attemptTimeout(time.Until(deadline)))
+	ctx, done := q.r.tell.deleting(ctx, batch)
 	out, err := q.r.client.DeleteMessageBatch(ctx, in, q.r.otherOptions...)
 	cancel()
 	q.r.stats.deleteCalls.Add(1)
@@ -122,6 +123,7 @@ func (q *deleter) call(batch []*deletion) {
 	if err == nil {
 		readResults(out, results)
 	}
+	done(out, results, err)
 	for i, x := range batch {
 		q.result(x, results[i])
 	}

@@ -17,11 +17,16 @@ type delivery struct {
 	lease    *heartbeat.Lease
 	ctx      context.Context // ends with the lease
 	granted  time.Time       // when the lease began
+	handler  handlerContext  // what the handler is given
+	deletion deletion        // once it was completed
 	corrupt  bool            // the body doesn't match its MD5: it fails without a run
 	probe    bool            // received to see whether a dependency is back
+	trace    *messageTrace   // nil unless there are traces
 
+	nearLimit bool // it has been said that its receive count nears the redrive limit
 	// The registry's mutex guards these.
 	stage     stage
+	started   time.Time // when its handler did
 	successor *delivery // a newer receive of a message whose lease was lost while its handler runs on
 }
 
@@ -37,7 +42,7 @@ const (
 )
 
 func (d *delivery) receipt(handle string) heartbeat.Receipt {
-	return heartbeat.Receipt{MessageID: d.id, Handle: handle, RequestedAt: d.granted, Visibility: d.run.visibility}
+	return heartbeat.Receipt{MessageID: d.id, Handle: handle, RequestedAt: d.granted, Visibility: d.run.visibility, Owner: d}
 }
 
 // LogValue names the message.

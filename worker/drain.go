@@ -36,6 +36,10 @@ func (e *DrainError) Error() string {
 	return "worker: drain incomplete: " + strings.Join(parts, "; ")
 }
 
+func (e *DrainError) empty() bool {
+	return len(e.Running) == 0 && len(e.Unsettled) == 0 && e.AbortedReceives == 0
+}
+
 func few(ids []string) string {
 	if len(ids) > 5 {
 		return strings.Join(ids[:5], ", ") + ", …"
@@ -62,7 +66,7 @@ func (r *run) drain(ctx context.Context, polled <-chan struct{}) error {
 	if !s.cancel.After(began) {
 		r.cancelWork(ErrShutdown) // no time at all: don't wait for the releases of what wasn't started
 	}
-	r.giveBackUnstarted(unstarted, polled, table)
+	handedBack := r.giveBackUnstarted(unstarted, polled, table)
 	r.slots.give(slots)
 
 	result := &DrainError{}
@@ -73,33 +77,18 @@ func (r *run) drain(ctx context.Context, polled <-chan struct{}) error {
 		}
 	}
 	<-polled // ends by itself, or is broken off in time
+	handedBack()
 	result.AbortedReceives = int(r.stats.abortedReceives.Load())
 	result.Unsettled = append(r.waitSettled(table), r.leftBehind.ids...)
 	slices.Sort(result.Unsettled)
 	result.Unsettled = slices.Compact(result.Unsettled)
 	r.heartbeat.Close()
+	r.tell.drained(time.Since(began), result.empty())
 	r.log.Info("drained", "took", time.Since(began).Round(time.Millisecond), "unreturned", len(result.Running), "unsettled", len(result.Unsettled))
-	if len(result.Running) == 0 && len(result.Unsettled) == 0 && result.AbortedReceives == 0 {
+	if result.empty() {
 		return nil
 	}
 	return result
-}
-
-// giveBackUnstarted releases what was never started. A receive of our own that is still open would take released
-// messages right back, at the price of a receive more on their count. While one is, messages are released one at a time:
-// each goes to somebody else, or ends an open receive of ours.
-func (r *run) giveBackUnstarted(unstarted []*delivery, polled <-chan struct{}, t *timetable) {
-	giveUp := time.Now().Add(time.Second)
-	for len(unstarted) > 0 {
-		s, _ := t.now()
-		now := time.Now()
-		if !now.Before(first(giveUp, s.cancel)) || waitUntil(polled, now.Add(50*time.Millisecond)) {
-			break
-		}
-		r.giveBack(unstarted[:1], 0, 0)
-		unstarted = unstarted[1:]
-	}
-	r.giveBack(unstarted, 0, 0)
 }
 
 // abortPollsInTime breaks off the receives that are still open when the time for them is over. stop ends its goroutine.
@@ -118,6 +107,7 @@ func (r *run) abortPollsInTime(polled <-chan struct{}, t *timetable) (stop func(
 func (r *run) abandonRunning() (ids []string) {
 	for _, d := range r.registry.abandon() {
 		ids = append(ids, d.id)
+		r.noteUnfailed(d)
 		r.giveBackOne(d, 0, &r.stats.interrupted, nil)
 		if d.successor != nil {
 			r.giveBackOne(d.successor, 0, &r.stats.releasedUnstarted, nil)

@@ -50,12 +50,15 @@ func (r *run) handle(d *delivery) {
 		r.retire()
 		return
 	}
-	ctx := context.Context(&handlerContext{d.ctx, d})
+	d.handler = handlerContext{r.tell.handling(d), d}
+	ctx := context.Context(&d.handler)
 	err := errGoexit
 	started := time.Now()
 	defer func() {
-		r.stats.handled(time.Since(started))
-		r.settle(d, ctx, err)
+		o, took := outcomeOf(ctx, err), time.Since(started)
+		r.stats.handled(took)
+		r.tell.handled(d, o, took)
+		r.settle(d, o)
 		r.retire()
 	}()
 	if r.fifo {
@@ -88,6 +91,7 @@ func (r *run) attempt(ctx context.Context, d *delivery) error {
 		}
 		r.stats.retriedInProcess.Add(1)
 		r.log.Info("handler failed, trying again in process", "message", d, "try", try, "error", err)
+		r.tell.retrying(d, try, err)
 		timer := time.NewTimer(retryDelay(r.cfg.RetryDelay, try))
 		select {
 		case <-timer.C:

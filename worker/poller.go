@@ -213,6 +213,7 @@ func (p *poller) learn(res receipt) {
 	p.health.lastErr.Store(nil)
 	p.health.lastOK.Store(time.Now().UnixNano())
 	if res.got > 0 {
+		p.r.stats.filledReceives.Add(1)
 		p.width = min(p.width+1, p.widest())
 		return
 	}

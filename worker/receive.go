@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -18,6 +19,20 @@ import (
 const maxReceive = 10
 
 var errCorrupt = errors.New("worker: the body doesn't match the MD5 that SQS sent with it")
+
+// systemAttributes are what a receive asks for besides what the sender attached. SenderId is long, and few want it.
+func systemAttributes(cfg Config) []types.MessageSystemAttributeName {
+	names := []types.MessageSystemAttributeName{
+		types.MessageSystemAttributeNameApproximateReceiveCount, types.MessageSystemAttributeNameApproximateFirstReceiveTimestamp,
+		types.MessageSystemAttributeNameSentTimestamp, types.MessageSystemAttributeNameMessageGroupId,
+		types.MessageSystemAttributeNameMessageDeduplicationId, types.MessageSystemAttributeNameSequenceNumber,
+		types.MessageSystemAttributeNameAWSTraceHeader, types.MessageSystemAttributeNameDeadLetterQueueSourceArn,
+	}
+	if cfg.SenderID {
+		names = append(names, types.MessageSystemAttributeNameSenderId)
+	}
+	return names
+}
 
 // receive makes one ReceiveMessage for n slots, passes what arrives to the dispatcher and gives back the slots that
 // stayed empty. It runs in a goroutine of its own, started by the poller.
@@ -32,14 +47,16 @@ func (r *run) receive(a attempt) (got int, err error) {
 		WaitTimeSeconds:             int32(max(r.wait, 0) / time.Second),
 		VisibilityTimeout:           int32(r.visibility / time.Second), // said, so that the lease is what we think it is
 		MessageAttributeNames:       r.cfg.MessageAttributes,
-		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
+		MessageSystemAttributeNames: r.systemAttributes,
 	}
 	if a.id != "" {
 		in.ReceiveRequestAttemptId = &a.id
 	}
 	r.stats.receives.Add(1)
 	out, err := r.client.ReceiveMessage(ctx, in, r.receiveOptions...)
+	seen := r.tell.received(sent, out, err)
 	if err != nil {
+		r.stats.billed.Add(1)
 		r.slots.give(n)
 		if ambiguous(err) {
 			r.stats.ambiguousReceives.Add(1)
@@ -48,19 +65,21 @@ func (r *run) receive(a attempt) (got int, err error) {
 	}
 	got = len(out.Messages)
 	r.slots.give(max(n-got, 0)) // a repeated attempt brings what the first one would have
-	r.arrived(out.Messages, sent, a.probe)
+	r.arrived(out.Messages, seen, sent, a.probe)
 	return got, nil
 }
 
 // arrived takes in the messages of one receive, each on its own.
-func (r *run) arrived(messages []types.Message, sent time.Time, probe bool) {
+func (r *run) arrived(messages []types.Message, seen traces, sent time.Time, probe bool) {
 	now := time.Now()
 	granted := r.leaseStart(sent, now)
 	r.stats.received.Add(int64(len(messages)))
+	r.stats.billed.Add(billed(sizeOf(messages)))
 	batch := make([]*delivery, 0, len(messages))
+	deliveries := make([]delivery, len(messages)) // one allocation for all
 	for i := range messages {
-		in := &messages[i]
-		d := &delivery{run: r, granted: granted, corrupt: corrupt(in), probe: probe}
+		in, d := &messages[i], &deliveries[i]
+		d.run, d.granted, d.corrupt, d.probe, d.trace = r, granted, corrupt(in), probe, seen.of(i)
 		d.message.fill(in, r.w.queueURL, now)
 		d.id, d.receives = d.message.ID, d.message.ReceiveCount
 		if r.admit(d, aws.ToString(in.ReceiptHandle)) {
@@ -109,14 +128,28 @@ func (r *run) admit(d *delivery, handle string) bool {
 	return true
 }
 
-// noteNearLimit says when the redrive policy will take a message next time although it has hardly failed: deploys, lost
-// Spot instances and looks in the console count as receives too.
+// noteNearLimit says when the redrive policy will take a message next time although this worker has seen it fail less often:
+// deploys, lost Spot instances and looks in the console count as receives too.
 func (r *run) noteNearLimit(d *delivery) {
 	if m := &d.message; r.maxReceiveCount > 0 && m.ReceiveCount >= r.maxReceiveCount && m.Attempt < m.ReceiveCount {
+		d.nearLimit = true
 		r.stats.nearLimit.Add(1)
 		r.log.Warn("the next receive of this message dead-letters it, though not all of its receives were failures", "message", m,
 			"max_receive_count", r.maxReceiveCount, "attempt", m.Attempt)
 	}
+}
+
+// noteUnfailed says when a message is given back by a drain, and that used up one of its last two receives: it nears the
+// dead-letter queue without having failed. What became of it in other workers this one can't know, so it speaks of this receive.
+func (r *run) noteUnfailed(d *delivery) {
+	left := max(r.maxReceiveCount-d.receives, 0)
+	if r.maxReceiveCount == 0 || left > 1 || d.nearLimit {
+		return
+	}
+	d.nearLimit = true
+	r.stats.nearLimit.Add(1)
+	r.log.Warn("a message that didn't fail is given back near its redrive limit: raise maxReceiveCount if stops are this frequent", "message", d,
+		"max_receive_count", r.maxReceiveCount, "receives_left", left)
 }
 
 // corrupt checks the body as the SDK would, which fails the whole receive for one bad message.
@@ -124,7 +157,7 @@ func corrupt(m *types.Message) bool {
 	if m.Body == nil || m.MD5OfBody == nil {
 		return false
 	}
-	sum := md5.Sum([]byte(*m.Body))
+	sum := md5.Sum(unsafe.Slice(unsafe.StringData(*m.Body), len(*m.Body))) // read only; a conversion would copy the body
 	var digits [2 * md5.Size]byte
 	hex.Encode(digits[:], sum[:])
 	return string(digits[:]) != *m.MD5OfBody

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sqsworker/sqsworker/heartbeat"
 )
 
 // registry knows every message that this worker holds, by MessageId. SQS may deliver a message again while it is
@@ -88,7 +90,7 @@ func (g *registry) start(d *delivery) bool {
 		d.stage = deleting
 		return false
 	}
-	d.stage = running
+	d.stage, d.started = running, time.Now()
 	return true
 }
 
@@ -211,4 +213,27 @@ func (g *registry) ids() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Sorted(maps.Keys(g.held))
+}
+
+// leases are those of everything that is held.
+func (g *registry) leases() []*heartbeat.Lease {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := make([]*heartbeat.Lease, 0, len(g.held))
+	for _, d := range g.held {
+		if d.stage == waiting || d.stage == running {
+			all = append(all, d.lease)
+		}
+	}
+	return all
+}
+
+// leastLeft is the least time that is left of a lease; false when nothing is held.
+func (g *registry) leastLeft() (least time.Duration, ok bool) {
+	for _, l := range g.leases() {
+		if left := time.Until(l.Deadline()); !ok || left < least {
+			least, ok = left, true
+		}
+	}
+	return least, ok
 }

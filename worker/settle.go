@@ -11,8 +11,7 @@ import (
 
 // settle decides what becomes of a message whose handler is done. It runs in the executor's goroutine and waits only
 // when too much is unsettled already; the calls are made by others.
-func (r *run) settle(d *delivery, ctx context.Context, err error) {
-	o := outcomeOf(ctx, err)
+func (r *run) settle(d *delivery, o outcome) {
 	stage := releasing
 	if o.done() {
 		stage = deleting
@@ -47,6 +46,7 @@ func (r *run) settle(d *delivery, ctx context.Context, err error) {
 	case o.kind == snoozed:
 		r.putOff(d, o.delay, &r.stats.snoozed)
 	case o.kind == interrupted:
+		r.noteUnfailed(d)
 		r.putOff(d, 0, &r.stats.interrupted)
 	}
 	if successor != nil {
@@ -151,7 +151,7 @@ func (r *run) fail(d *delivery, o outcome) {
 
 // deadLetter sends a message to the sink, while its lease is still renewed.
 func (r *run) deadLetter(d *delivery, reason error) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), deadLetterTimeout)
+	ctx, cancel := context.WithTimeout(r.tell.within(context.WithoutCancel(d.ctx), d), deadLetterTimeout)
 	defer cancel()
 	defer context.AfterFunc(r.settling, cancel)()
 	err := protect(func() error { return r.cfg.DeadLetter.DeadLetter(ctx, &d.message, reason) })
@@ -205,6 +205,7 @@ func (r *run) giveBack(batch []*delivery, delay time.Duration, slots int) {
 	for _, d := range batch {
 		r.registry.excuse(d)
 		r.breaker.forgive(d)
+		r.noteUnfailed(d)
 		r.giveBackOne(d, delay, &r.stats.releasedUnstarted, nil)
 	}
 	r.slots.give(slots)
@@ -219,7 +220,8 @@ func (r *run) delete(d *delivery) {
 		r.deleted(d, heartbeat.ErrLost)
 		return
 	}
-	r.deleter.add(&deletion{delivery: d, handle: d.lease.Handle(), deadline: deadline, since: time.Now()})
+	d.deletion = deletion{delivery: d, handle: d.lease.Handle(), deadline: deadline, since: time.Now()}
+	r.deleter.add(&d.deletion)
 }
 
 // deleted hears how a delete went.
@@ -250,7 +252,7 @@ func (r *run) deleted(d *delivery, err error) {
 // afterDelete runs what waited for the deletion.
 func (r *run) afterDelete(d *delivery, fs afterDelete) {
 	defer r.unsettled.leave()
-	ctx, cancel := context.WithTimeout(r.settling, 10*time.Second)
+	ctx, cancel := context.WithTimeout(r.tell.within(r.settling, d), 10*time.Second)
 	defer cancel()
 	for _, f := range fs {
 		if err := protect(func() error { return f(ctx) }); err != nil {

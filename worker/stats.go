@@ -19,15 +19,17 @@ type Stats struct {
 
 	// Receiving.
 	Receives          int64 // ReceiveMessage calls
+	FilledReceives    int64 // that brought messages
 	EmptyReceives     int64 // that brought nothing
 	ReceiveErrors     int64 // that failed
+	BilledRequests    int64 // what SQS bills for all calls: one request for each 64 KiB begun of what a call carries
 	AmbiguousReceives int64 // failed, so that SQS may have handed out messages that nobody got
 	AbortedReceives   int64 // broken off by a drain whose time was over
 	OverLimit         int64 // refused because too many messages are in flight
 	Received          int64 // messages
 	Duplicates        int64 // received while held here already
 	Suppressed        int64 // completed before, deleted without a run
-	NearLimit         int64 // that the redrive policy takes next time, though not every receive was a failure
+	NearLimit         int64 // that the redrive policy takes next time or the time after, though a receive was no failure
 	Corrupt           int64 // whose body didn't match its MD5; given back, not run
 
 	// Running.
@@ -72,6 +74,7 @@ type counters struct {
 	retried, snoozed, interrupted, releasedUnstarted, releaseFailures                     atomic.Int64
 	afterDeleteFailures                                                                   atomic.Int64
 	retriedInProcess, deadLettered, deadLetterFailures, unavailable, breakerOpened        atomic.Int64
+	filledReceives, billed                                                                atomic.Int64 // billed: for receives
 	meanHandling                                                                          atomic.Int64 // nanoseconds
 	deleteLag                                                                             mean
 }
@@ -122,7 +125,8 @@ func (r *run) snapshot() Stats {
 	}
 	s.RetriedInProcess, s.DeadLettered, s.DeadLetterFailures = c.retriedInProcess.Load(), c.deadLettered.Load(), c.deadLetterFailures.Load()
 	s.Unavailable, s.BreakerOpened = c.unavailable.Load(), c.breakerOpened.Load()
-	s.NearLimit = c.nearLimit.Load()
+	s.NearLimit, s.FilledReceives = c.nearLimit.Load(), c.filledReceives.Load()
+	s.BilledRequests = c.billed.Load() + s.DeleteCalls + s.Heartbeat.Calls
 	s.Breaker, _ = r.breaker.snapshot()
 	s.Waiting, s.Running = r.dispatcher.counts()
 	return s

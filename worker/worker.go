@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/sqsworker/sqsworker/heartbeat"
 )
@@ -23,6 +24,7 @@ type Worker struct {
 	cfg            Config
 	receiveOptions []func(*sqs.Options)
 	otherOptions   []func(*sqs.Options)
+	readings       *readings // its metrics
 
 	concurrency atomic.Int64
 	running     atomic.Bool
@@ -57,7 +59,7 @@ func New(c Client, queueURL string, h Handler, cfg Config) (*Worker, error) {
 	if cfg.Name == "" {
 		cfg.Name = queueName(queueURL)
 	}
-	w := &Worker{client: c, queueURL: queueURL, handler: handler, cfg: cfg}
+	w := &Worker{client: c, queueURL: queueURL, handler: handler, cfg: cfg, readings: &readings{}}
 	w.concurrency.Store(int64(cfg.Concurrency))
 	w.receiveOptions, w.otherOptions, err = callOptions(c, cfg)
 	if err != nil {
@@ -68,17 +70,18 @@ func New(c Client, queueURL string, h Handler, cfg Config) (*Worker, error) {
 
 // run is one call of Run: everything that lives from its start to its end.
 type run struct {
-	w               *Worker
-	cfg             Config
-	client          Client
-	log             *slog.Logger
-	receiveOptions  []func(*sqs.Options)
-	otherOptions    []func(*sqs.Options)
-	visibility      time.Duration
-	wait            time.Duration
-	fifo            bool // by the queue's name: since fair queues, a message group alone doesn't tell
-	retries         int  // in process
-	maxReceiveCount int  // of the queue's redrive policy; 0 when there is none
+	w                *Worker
+	cfg              Config
+	client           Client
+	log              *slog.Logger
+	receiveOptions   []func(*sqs.Options)
+	otherOptions     []func(*sqs.Options)
+	visibility       time.Duration
+	wait             time.Duration
+	fifo             bool // by the queue's name: since fair queues, a message group alone doesn't tell
+	retries          int  // in process
+	systemAttributes []types.MessageSystemAttributeName
+	maxReceiveCount  int // of the queue's redrive policy; 0 when there is none
 
 	// Three lives, which end one after the other: open receives, handlers, the calls that settle.
 	polling     context.Context
@@ -101,7 +104,9 @@ type run struct {
 	unsettled  *unsettled
 	arrivals   *arrivals
 	leftBehind leftBehind
+	handback   handback
 	stats      counters
+	tell       *telemetry
 
 	started  atomic.Bool
 	stopping atomic.Bool
@@ -149,6 +154,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	w.current.Store(r)
+	w.readings.begin(r)
 	r.resize() // SetConcurrency may have been called since it was made
 	r.checkQueue(ctx, attributes)
 	return r.serve(ctx)
@@ -182,7 +188,10 @@ func (w *Worker) newRun(ctx context.Context) *run {
 	r.concurrency.n = r.cfg.Concurrency
 	r.fifo = strings.HasSuffix(w.queueURL, ".fifo")
 	r.retries = w.cfg.retries(r.fifo)
+	r.systemAttributes = systemAttributes(r.cfg)
 	r.arrivals = newArrivals(r.cfg.Concurrency, r.stopPolling)
+	r.tell = w.newTelemetry()
+	r.cfg.MessageAttributes = r.tell.receivable(r.cfg.MessageAttributes)
 	detached := context.WithoutCancel(ctx) // the end of ctx begins the drain; it ends none of these
 	r.polling, r.abortPolls = context.WithCancel(detached)
 	r.handling, r.cancelWork = context.WithCancelCause(detached)
@@ -197,6 +206,7 @@ func (r *run) configure(attributes map[string]string) (err error) {
 	r.maxReceiveCount, _ = strconv.Atoi(policy.MaxReceiveCount.String())
 	r.heartbeat, err = heartbeat.New(r.client, r.w.queueURL, heartbeat.Config{
 		Visibility: r.visibility, Interval: r.cfg.HeartbeatInterval, MaxHold: r.cfg.MaxHold, Logger: r.log,
+		Observer: r.tell.observer(),
 	})
 	if err != nil {
 		return fmt.Errorf("worker: HeartbeatInterval doesn't fit the queue's visibility of %v: %w", r.visibility, err)
@@ -226,4 +236,5 @@ func (r *run) end() {
 	r.abortPolls()
 	r.cancelWork(ErrShutdown)
 	r.stopSettle()
+	r.w.readings.end(r)
 }
