@@ -39,7 +39,6 @@ func callOptions(c Client, cfg Config) (receive, other []func(*sqs.Options), err
 	if cfg.WaitTime == ShortPoll {
 		receive = append(receive, forceShortPoll)
 	}
-	receive = append(receive, plainBody)
 	configured, ok := c.(interface{ Options() sqs.Options })
 	if !ok {
 		return receive, other, nil
@@ -48,11 +47,11 @@ func callOptions(c Client, cfg Config) (receive, other []func(*sqs.Options), err
 	case *awshttp.BuildableClient:
 		tuned := tune(client, cfg)
 		use := func(o *sqs.Options) { o.HTTPClient = tuned }
-		return append(receive, use), append(other, use), nil
+		return append(receive, use, readBody), append(other, use), nil
 	case *http.Client:
 		err = checkTimeouts(client, cfg)
 	}
-	return receive, other, err
+	return append(receive, readBody), other, err
 }
 
 // tune copies the SDK's HTTP client for this worker's calls: the default keeps ten idle connections to a host,

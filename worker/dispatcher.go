@@ -27,7 +27,7 @@ func newDispatcher(r *run) *dispatcher {
 	return q
 }
 
-// push queues messages. After close it gives them back.
+// push queues messages. After close they are handed back.
 func (q *dispatcher) push(batch []*delivery) {
 	if len(batch) == 0 {
 		return
@@ -45,7 +45,8 @@ func (q *dispatcher) push(batch []*delivery) {
 	}
 	q.mu.Unlock()
 	if closed {
-		q.r.giveBack(batch, 0, len(batch))
+		q.r.giveBack(q.r.handback.add(q.r, batch), 0, 0)
+		q.r.slots.give(len(batch))
 		return
 	}
 	q.r.slots.give(shared)

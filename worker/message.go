@@ -43,7 +43,7 @@ type Message struct {
 	DeduplicationID string
 	// SequenceNumber is SQS's 128-bit number, growing within a group; FIFO queues only.
 	SequenceNumber string
-	// SenderID is the IAM id of the sender.
+	// SenderID is the IAM id of the sender; empty unless Config.SenderID asks for it.
 	SenderID string
 	// TraceHeader is the X-Ray header that came along, AWSTraceHeader.
 	TraceHeader string

@@ -60,12 +60,12 @@ func TestMessageHasEverythingThatSQSTells(t *testing.T) {
 			}
 		}
 		first := time.Now()
-		a := q.start(check(q.url, 1, first), worker.Config{})
+		a := q.start(check(q.url, 1, first), worker.Config{SenderID: true})
 		eventually(t, time.Minute, "dead-lettered", func() bool { return len(q.Queue(testDLQ).Messages) == 1 })
 		a.mustStop()
 		dead := &fixture{Server: q.Server, t: t, url: q.Queue(testDLQ).URL}
 		var r runs
-		b := dead.start(r.handler(check(dead.url, 2, first)), worker.Config{})
+		b := dead.start(r.handler(check(dead.url, 2, first)), worker.Config{SenderID: true})
 		time.Sleep(time.Second)
 		b.mustStop()
 		if r.count() != 1 {

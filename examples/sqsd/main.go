@@ -95,6 +95,7 @@ func newWorker(client worker.Client, transport http.RoundTripper, o options, log
 		return nil, err
 	}
 	return worker.New(client, o.queueURL, newPoster(target, transport, o, log), worker.Config{
+		SenderID:       true,
 		Concurrency:    o.connections,
 		HandlerTimeout: o.timeout,
 		Visibility:     o.visibility,
