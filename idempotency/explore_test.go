@@ -25,10 +25,9 @@ import (
 // or for good, a request that never arrives, a handler that fails before or after its effect, and leases that end at any point.
 // The code is the real one down to the SDK's client, the expressions are evaluated by minidyn. Each state is explored once.
 
-// How much may go wrong on one path.
+// Besides mostFaults.
 const (
-	mostFaults   = 2
-	mostAdvances = 2
+	mostAdvances = 2 // how often leases may end on one path
 	attemptsEach = 2
 )
 

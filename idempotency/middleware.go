@@ -34,15 +34,16 @@ func (h *guarded) Handle(ctx context.Context, m *worker.Message) error {
 	return h.g.handle(ctx, m, h.next)
 }
 
-// Middleware runs the handler only for work that hasn't been done; it is a [worker.Middleware]. It sets
-// [worker.Message.Attempt] to one more than the failures that the record counts, which all workers share, so that the back-off
-// goes by it. Put it before middleware that replaces the message, or the worker won't see that; and after middleware that
-// makes the body what Config.Key and Config.Payload read.
+// Middleware runs the handler only for work that hasn't been done; it is a [worker.Middleware]. List it after middleware that
+// makes the body what Config.Key and Config.Payload read. It sets [worker.Message.Attempt] to one more than the failures that
+// the record counts, which all workers share, and the back-off goes by that.
 //
 // A handler's result decides about the claim: nil and [worker.ErrDuplicate] complete it. [worker.Permanent],
-// [worker.RetryAfter], a panic and any other error give it up and count as a failure: a message that comes back from a
-// dead-letter queue after a permanent failure runs again. [worker.Snooze] gives it up and counts as nothing. An error after
+// [worker.RetryAfter], a panic and any other error give it up and count as a failure; a permanent one too, so that the message
+// runs again when it comes back from a dead-letter queue. [worker.Snooze] gives it up and counts as nothing. An error after
 // [worker.ErrShutdown] or a lost lease, and [worker.Unavailable], count as an interruption.
+//
+// Where there is no lease, as under [worker.NewLambda], the claim lasts for Config.Lease and is renewed by itself.
 func (g *Guard) Middleware(next worker.Handler) worker.Handler {
 	return &guarded{g: g, next: next}
 }
