@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
