@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
@@ -46,13 +47,13 @@ type download struct {
 // buffer is one part in the window. Its writer writes behind n, its reader reads before it.
 type buffer struct {
 	bytes []byte
-	n     int
+	n     atomic.Int64
 }
 
 func (p *payloads) newDownload(ctx context.Context, at Pointer, etag string, sum hash.Hash, want string, release func()) *download {
 	ctx, cancel := context.WithCancelCause(ctx)
 	d := &download{
-		p: p, at: at, part: p.cfg.PartSize, window: p.cfg.PartsInFlight + 1, sum: sum, want: want,
+		p: p, at: at, part: p.cfg.PartSize, window: p.cfg.PartsInFlight, sum: sum, want: want,
 		cancel: cancel, release: release, ended: make(chan struct{}), filled: map[int64]*buffer{},
 	}
 	d.moved.L = &d.mu
@@ -97,20 +98,63 @@ type gatedS3 struct {
 }
 
 func (g *gatedS3) GetObject(ctx context.Context, in *s3.GetObjectInput, optFns ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
-	if err := g.d.enter(ctx, aws.ToString(in.Range)); err != nil {
+	b, err := g.d.enter(ctx, aws.ToString(in.Range))
+	if err != nil {
 		return nil, err
 	}
-	return g.S3.GetObject(ctx, in, append(optFns[:len(optFns):len(optFns)], func(o *s3.Options) {
+	out, err := g.S3.GetObject(ctx, in, append(optFns[:len(optFns):len(optFns)], func(o *s3.Options) {
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 	})...)
+	if err == nil {
+		out.Body = &straight{out.Body, b}
+	}
+	return out, err
+}
+
+// straight is a range's body that is read into the range's buffer straight away: io.Copy, with which the transfer manager
+// hands it to WriteAt, would take it through a buffer of its own.
+type straight struct {
+	io.ReadCloser
+	b *buffer
+}
+
+// readMost is the most that is read before WriteAt hears of it.
+const readMost = 256 << 10
+
+// WriteTo writes what it read to w, which passes it on to WriteAt.
+func (s *straight) WriteTo(w io.Writer) (written int64, err error) {
+	var aside []byte
+	for {
+		p := s.b.bytes[min(int(written), len(s.b.bytes)):]
+		if written < s.b.n.Load() || len(p) == 0 {
+			// A second try: the reader may be reading these bytes just now. Or nothing is to come.
+			if aside == nil {
+				aside = make([]byte, 32<<10)
+			}
+			p = aside
+		}
+		n, err := s.Read(p[:min(len(p), readMost)])
+		if n > 0 {
+			if _, err := w.Write(p[:n]); err != nil {
+				return written, err
+			}
+			written += int64(n)
+		}
+		if err == io.EOF {
+			return written, nil
+		}
+		if err != nil {
+			return written, err
+		}
+	}
 }
 
 // enter waits until a range is in the window, and gives it a buffer.
-func (d *download) enter(ctx context.Context, ranged string) error {
+func (d *download) enter(ctx context.Context, ranged string) (*buffer, error) {
 	from, _, _ := strings.Cut(strings.TrimPrefix(ranged, "bytes="), "-")
 	offset, err := strconv.ParseInt(from, 10, 64)
 	if err != nil {
-		return fmt.Errorf("extended: the transfer manager asked for the range %q", ranged)
+		return nil, fmt.Errorf("extended: the transfer manager asked for the range %q", ranged)
 	}
 	part := offset / d.part
 	d.mu.Lock()
@@ -120,13 +164,15 @@ func (d *download) enter(ctx context.Context, ranged string) error {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	case d.closed:
-		return errClosed
-	case d.filled[part] == nil && part >= d.pos/d.part: // else it is a second try of a part
+		return nil, errClosed
+	case part < d.pos/d.part: // a second try of a part that has been read to its end: its bytes go nowhere
+		return &buffer{}, nil
+	case d.filled[part] == nil: // else it is a second try
 		d.filled[part] = d.takeLocked()
 	}
-	return nil
+	return d.filled[part], nil
 }
 
 func (d *download) takeLocked() *buffer {
@@ -159,20 +205,27 @@ func (d *download) write(part int64, from int, p []byte) error {
 	b := d.filled[part]
 	closed := d.closed
 	d.mu.Unlock()
-	switch {
-	case closed:
+	if closed {
 		return errClosed
-	case b == nil: // read to its end already
-		return nil
-	case from > b.n || from+len(p) > len(b.bytes):
-		return fmt.Errorf("extended: the transfer manager wrote part %d at %d, after %d", part, from, b.n)
-	case from+len(p) <= b.n:
+	}
+	if b == nil { // read to its end already
 		return nil
 	}
-	copy(b.bytes[b.n:], p[b.n-from:])
+	have := int(b.n.Load())
+	switch {
+	case from > have || from+len(p) > len(b.bytes):
+		return fmt.Errorf("extended: the transfer manager wrote part %d at %d, after %d", part, from, have)
+	case from+len(p) <= have:
+		return nil
+	}
+	if &p[0] != &b.bytes[from] { // else it was read to where it belongs
+		copy(b.bytes[have:], p[have-from:])
+	}
 	d.mu.Lock()
-	b.n = from + len(p)
-	d.moved.Broadcast()
+	b.n.Store(int64(from + len(p)))
+	if d.pos/d.part == part {
+		d.moved.Broadcast()
+	}
 	d.mu.Unlock()
 	return nil
 }
@@ -228,8 +281,8 @@ func (d *download) next() ([]byte, error) {
 				break // the transfer manager may yet say what was wrong
 			}
 			return nil, d.endLocked()
-		case b != nil && b.n > from:
-			return b.bytes[from:b.n], nil
+		case b != nil && int(b.n.Load()) > from:
+			return b.bytes[from:b.n.Load()], nil
 		case d.err != nil:
 			return nil, d.failureLocked()
 		case d.done:
@@ -265,7 +318,7 @@ func (d *download) advance(read []byte) {
 	if d.pos/d.part > part || d.pos == d.at.Size {
 		b := d.filled[part]
 		delete(d.filled, part)
-		b.n = 0
+		b.n.Store(0)
 		d.free = append(d.free, b)
 		d.moved.Broadcast()
 	}

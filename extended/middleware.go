@@ -3,6 +3,7 @@ package extended
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/sqsworker/sqsworker/worker"
 )
@@ -32,6 +33,7 @@ func (h *handler) Handle(ctx context.Context, m *worker.Message) error {
 		return verdict(err)
 	}
 	if !found {
+		p.noteLookAlike(m)
 		return h.next.Handle(ctx, m)
 	}
 	if p.cfg.Stream {
@@ -79,4 +81,18 @@ func (p *payloads) removeAfterDelete(m *worker.Message, at Pointer) {
 		p.removed(err)
 		return err
 	})
+}
+
+// noteLookAlike says once that the worker may not be asking for the reserved attributes. The body stays a body.
+func (p *payloads) noteLookAlike(m *worker.Message) {
+	if len(m.Body) > maxPointer || !strings.Contains(m.Body, `"s3BucketName"`) {
+		return
+	}
+	if at, err := parsePointer(m.Body); err != nil || p.cfg.allowed(at) != nil {
+		return
+	}
+	if p.stats.lookAlikes.Add(1) == 1 {
+		p.cfg.Logger.Warn("a message's body looks like a pointer, but has no reserved attribute: it is taken as it is; if the worker's MessageAttributes are set, add SQSLargePayloadSize and ExtendedPayloadSize, or give the worker Client.ForWorker",
+			"message", m.ID)
+	}
 }

@@ -372,6 +372,22 @@ func TestAWorkerThatAsksForSomeAttributesGetsTheReservedOnes(t *testing.T) {
 	})
 }
 
+func TestAWorkerThatDoesntAskForTheReservedAttributesIsWarnedOnce(t *testing.T) {
+	bubble(t, func(w *world) {
+		c := w.client(extended.Config{})
+		w.send(c, large(300_000))
+		w.send(c, large(300_001))
+		w.s3.forgetCalls()
+		stop := w.run(w.Client(), c.Middleware(), func(_ context.Context, m *worker.Message) error { return errors.New("no JSON of mine") },
+			worker.Config{MessageAttributes: []string{"mine"}, Backoff: worker.Backoff{Min: time.Hour}})
+		time.Sleep(5 * time.Second)
+		stop()
+		if n := strings.Count(w.log.String(), "add SQSLargePayloadSize"); n != 1 || c.Stats().LookAlikes != 2 || len(w.s3.called("")) > 0 {
+			t.Errorf("warned %d times, %+v", n, c.Stats())
+		}
+	})
+}
+
 func TestOpenWithoutMiddlewareSaysWhatToDo(t *testing.T) {
 	m := &worker.Message{Body: pointerTo(bucket, prefix+"x"), Attributes: reserved(1)}
 	if _, err := extended.Open(context.Background(), m); err == nil || !strings.Contains(err.Error(), "extended.Middleware") {

@@ -32,8 +32,8 @@ var errNoMiddleware = errors.New("extended: the message's payload is in S3, and 
 // stream when it ends. The stream must be closed; it isn't for concurrent use.
 //
 // What is up to [Config.PartSize] is fetched at once. What is larger is fetched in parts, PartsInFlight at a time and never
-// more than one part beyond them ahead of the reader, so that memory is (PartsInFlight + 1) × PartSize whatever its
-// size; that much of [Config.MemoryBudget] is the stream's until it is closed, and Open waits for it. A handler that
+// further ahead of the reader, so that memory is PartsInFlight × PartSize whatever its size; that much of
+// [Config.MemoryBudget] is the stream's until it is closed, and Open waits for it. A handler that
 // opens a second stream before it has closed the first can wait for itself: give the budget room for both, or a timeout.
 //
 // The last Read returns io.EOF only if all that was declared has come and S3's checksum of the whole object fits, where S3 has
@@ -87,7 +87,7 @@ func (p *payloads) openCounted(ctx context.Context, at Pointer, err error) (io.R
 func (p *payloads) open(ctx context.Context, at Pointer) (io.ReadCloser, error) {
 	room := at.Size
 	if parts := (at.Size + p.cfg.PartSize - 1) / p.cfg.PartSize; parts > 1 {
-		room = min(parts, int64(p.cfg.PartsInFlight+1)) * p.cfg.PartSize
+		room = min(parts, int64(p.cfg.PartsInFlight)) * p.cfg.PartSize
 	}
 	if err := p.budget.acquire(ctx, room); err != nil {
 		return nil, failed("get", at, err)

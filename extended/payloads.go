@@ -27,6 +27,7 @@ type Stats struct {
 	Fetched        int64 // payloads loaded or opened
 	FetchedBytes   int64 // of loaded ones, and of opened ones as far as they were read
 	Missing        int64 // fetches that found no object
+	LookAlikes     int64 // bodies in a worker that look like a pointer but have no reserved attribute: taken as bodies
 	Refused        int64 // pointers that were malformed, foreign, too large, or lied about the size
 	FetchFailures  int64 // all other failed fetches: denied, throttled, broken
 	LeftOut        int64 // messages that ReceiveMessage left out, for whatever of these
@@ -42,7 +43,7 @@ type counters struct {
 	fetched, fetchedBytes                    atomic.Int64
 	missing, refused, fetchFailures, leftOut atomic.Int64
 	removed, removeFailures, removeCalls     atomic.Int64
-	compensated, orphans                     atomic.Int64
+	compensated, orphans, lookAlikes         atomic.Int64
 }
 
 // payloads is the S3 side: what is stored, fetched and removed.
@@ -74,7 +75,7 @@ func (p *payloads) snapshot() Stats {
 		Fetched: c.fetched.Load(), FetchedBytes: c.fetchedBytes.Load(),
 		Missing: c.missing.Load(), Refused: c.refused.Load(), FetchFailures: c.fetchFailures.Load(), LeftOut: c.leftOut.Load(),
 		Removed: c.removed.Load(), RemoveFailures: c.removeFailures.Load(), RemoveCalls: c.removeCalls.Load(),
-		Compensated: c.compensated.Load(), Orphans: c.orphans.Load(),
+		LookAlikes: c.lookAlikes.Load(), Compensated: c.compensated.Load(), Orphans: c.orphans.Load(),
 	}
 	s.InMemory, s.Waiting = p.budget.now()
 	return s
@@ -110,9 +111,10 @@ func explainPut(err error) error {
 	return err
 }
 
-// undoPut removes what a failed put may have left: its answer may be what was lost. A refusal leaves nothing.
+// undoPut removes what a failed put may have left: its answer may be what was lost, and a retry's refusal (no such upload)
+// the sign of it. Who may not write has left nothing.
 func (p *payloads) undoPut(ctx context.Context, at Pointer, err error) error {
-	if s := status(err); s >= 400 && s < 500 {
+	if status(err) == 403 || code(err) == "NoSuchBucket" {
 		return nil
 	}
 	return p.compensate(ctx, at)

@@ -53,6 +53,8 @@ func withNames(names []string) []string {
 	return append(slices.Clip(slices.Clone(names)), reservedAttributes[:]...)
 }
 
+//lint:file-ignore SA1019 callers may use AttributeNames still, and what they ask for is what they get
+
 // withGroup asks for the message group, without which a message can't be left out in order. It reports whether the caller
 // hadn't asked.
 func withGroup(ask *sqs.ReceiveMessageInput) bool {

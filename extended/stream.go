@@ -27,8 +27,7 @@ type Sized struct {
 	Size int64
 }
 
-// Send sends a message whose payload is read from r, up to [Config.MaxPayload], in memory of (PartsInFlight + 1) × PartSize
-// and one part more. The input is SendMessage's, without a body.
+// Send sends a message whose payload is read from r, up to [Config.MaxPayload], in memory of (PartsInFlight + 2) × PartSize. The input is SendMessage's, without a body.
 //
 // A payload that is small enough for SQS, and of characters that SQS takes, is sent in the message itself, unless
 // [Config.AlwaysS3] is set; all else goes to S3 in parts, and the message is sent when S3 has confirmed all of it: the bytes

@@ -80,7 +80,7 @@ func invalidName(name string) error {
 	case name == "" || len(name) > 256:
 		return fmt.Errorf("the name has %d characters: must have from 1 to 256", len(name))
 	case strings.HasPrefix(lower, "aws.") || strings.HasPrefix(lower, "amazon."):
-		return errors.New("the name must not begin with AWS. or Amazon.")
+		return errors.New(`the name must not begin with "AWS." or "Amazon."`)
 	case name[0] == '.' || name[len(name)-1] == '.' || strings.Contains(name, ".."):
 		return errors.New("the name must not begin or end with a period, nor have two in a row")
 	case strings.IndexFunc(name, func(r rune) bool { return r == '/' || !isKeyCharacter(r) }) >= 0:

@@ -433,3 +433,10 @@ func (o *objects) succeeded(op string) int {
 	defer o.mu.Unlock()
 	return o.done[op]
 }
+
+var quietLog = slog.New(slog.DiscardHandler)
+
+// brokenConnection breaks after the request was written.
+type brokenConnection struct{}
+
+func (brokenConnection) Do(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
