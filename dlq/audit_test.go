@@ -89,12 +89,15 @@ func TestEachSettingThatWillHurtIsFound(t *testing.T) {
 		"it is itself a dead-letter queue": {
 			make: func(w *world) string { _, dead := w.pair(); return dead }, want: []dlq.Code{dlq.IsDeadLetterQueue}, severity: dlq.Info, seen: "work",
 		},
-		"maxReceiveCount 1":    {make: with(1), want: []dlq.Code{dlq.MaxReceiveCountOne}, severity: dlq.Critical, seen: "is 1"},
-		"maxReceiveCount 2":    {make: with(2), want: []dlq.Code{dlq.MaxReceiveCountLow}, severity: dlq.Warning, seen: "is 2"},
-		"maxReceiveCount 3":    {make: with(3)},
-		"maxReceiveCount 10":   {make: with(10)},
-		"maxReceiveCount 11":   {make: with(11), want: []dlq.Code{dlq.MaxReceiveCountHigh}, severity: dlq.Warning, seen: "is 11"},
-		"maxReceiveCount left": {make: func(w *world) string { dead(w); return work(w, "RedrivePolicy", `{"deadLetterTargetArn":"`+arn("dead")+`"}`) }},
+		"maxReceiveCount 1":  {make: with(1), want: []dlq.Code{dlq.MaxReceiveCountOne}, severity: dlq.Critical, seen: "is 1"},
+		"maxReceiveCount 2":  {make: with(2), want: []dlq.Code{dlq.MaxReceiveCountLow}, severity: dlq.Warning, seen: "is 2"},
+		"maxReceiveCount 3":  {make: with(3)},
+		"maxReceiveCount 10": {make: with(10)},
+		"maxReceiveCount 11": {make: with(11), want: []dlq.Code{dlq.MaxReceiveCountHigh}, severity: dlq.Warning, seen: "is 11"},
+		"maxReceiveCount left": {make: func(w *world) string {
+			dead(w)
+			return work(w, "RedrivePolicy", `{"deadLetterTargetArn":"`+arn("dead")+`"}`)
+		}},
 		"maxReceiveCount text": {make: func(w *world) string {
 			dead(w)
 			return work(w, "RedrivePolicy", `{"deadLetterTargetArn":"`+arn("dead")+`","maxReceiveCount":"1"}`)

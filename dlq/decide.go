@@ -54,6 +54,9 @@ func (m *mover) process(got []*held) {
 	}
 }
 
+// deletesAtMost is how many deliveries of a message that was sent are tried to be deleted, each until its lease ends.
+const deletesAtMost = 2
+
 // decide says what is to become of a message; nothing when it is to be moved.
 func (m *mover) decide(h *held) (Outcome, error) {
 	i := h.item
@@ -62,8 +65,11 @@ func (m *mover) decide(h *held) (Outcome, error) {
 	_, sent := m.sent[i.ID]
 	returned := m.produced[i.ID] || i.Reason != nil && m.produced[i.Reason.ID]
 	counted := m.outcomes[i.ID]
+	again := m.undeleted[i.ID] < deletesAtMost
 	m.mu.Unlock()
 	switch {
+	case sent && !again: // it is held to the end, or it would come for ever
+		return Skipped, nil
 	case sent:
 		return AlreadyMoved, nil
 	case counted: // it was left, and its lease was lost: it is held anew

@@ -25,7 +25,7 @@ func (m *mover) deleteAgain(gone []*held) {
 	}
 	for _, h := range m.delete(moves) {
 		m.mu.Lock()
-		newID := m.sent[h.item.ID]
+		newID := m.sent[h.item.ID].newID
 		m.mu.Unlock()
 		m.record(Result{Item: h.item, Outcome: AlreadyMoved, NewID: newID}) // counts nothing if this run had moved it
 	}
@@ -110,14 +110,17 @@ func (m *mover) deleteOnce(pending []deletion) (retry []deletion, gone []*held) 
 func (m *mover) gone(h *held) {
 	m.holder.forget(h)
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	delete(m.undeleted, h.item.ID)
-	m.mu.Unlock()
+	m.sent[h.item.ID] = copied{newID: m.sent[h.item.ID].newID, deleted: true}
 }
 
-// keep names a message that is at its destination and here.
+// keep names a message that is at its destination and here, unless a later delivery of it has been deleted by now.
 func (m *mover) keep(h *held) {
 	m.holder.forget(h)
 	m.mu.Lock()
-	m.undeleted[h.item.ID] = true
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	if !m.sent[h.item.ID].deleted {
+		m.undeleted[h.item.ID]++
+	}
 }

@@ -94,9 +94,6 @@ func isPassing(err error) bool {
 	return errors.As(err, &api) && api.ErrorFault() == smithy.FaultServer
 }
 
-// unanswered tells whether SQS may have done what was asked although the call failed.
-func unanswered(err error) bool { return codeOf(err) == "" }
-
 // maxTries bounds the attempts at one call whose failures can pass: about half a minute all told.
 const maxTries = 8
 

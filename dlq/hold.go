@@ -51,6 +51,7 @@ type holder struct {
 // held is one received message under its lease.
 type held struct {
 	item    *Item
+	newest  int    // receive count of the newest receipt
 	group   string // its message group here, whatever an edit makes of it
 	lease   *heartbeat.Lease
 	corrupt bool
@@ -118,28 +119,40 @@ func (h *holder) call(ctx context.Context, most int) (*sqs.ReceiveMessageOutput,
 }
 
 // take puts received messages under their leases. One that is held already was delivered twice: its lease takes over the newer handle,
-// which alone is sure to delete it.
+// which alone is sure to delete it. Of two receives that were under way together, the receive count tells which was the later one.
 func (h *holder) take(messages []types.Message, requested time.Time) (got []*held) {
 	for i := range messages {
 		raw := &messages[i]
 		receipt := heartbeat.Receipt{
 			MessageID: aws.ToString(raw.MessageId), Handle: aws.ToString(raw.ReceiptHandle), RequestedAt: requested,
 		}
-		h.mu.Lock()
-		before := h.byID[receipt.MessageID]
-		h.mu.Unlock()
-		if before != nil && before.lease.Adopt(receipt) {
-			continue
+		item := newItem(raw, h.url, h.retention)
+		if m := h.hold(item, receipt); m != nil {
+			m.corrupt = garbled(raw)
+			got = append(got, m)
 		}
-		m := &held{item: newItem(raw, h.url, h.retention), corrupt: garbled(raw)}
-		m.item.held, m.group = m, m.item.GroupID
-		_, m.lease = h.heartbeat.Hold(context.Background(), receipt)
-		h.mu.Lock()
-		h.byID[receipt.MessageID] = m
-		h.mu.Unlock()
-		got = append(got, m)
 	}
 	return got
+}
+
+// hold takes a message into the books, unless it is held already: then it returns nil.
+func (h *holder) hold(item *Item, receipt heartbeat.Receipt) *held {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if m := h.byID[item.ID]; m != nil {
+		if item.ReceiveCount < m.newest && m.lease.Err() == nil {
+			return nil
+		}
+		if m.lease.Adopt(receipt) {
+			m.newest = item.ReceiveCount
+			return nil
+		}
+	}
+	m := &held{item: item, newest: item.ReceiveCount, group: item.GroupID}
+	item.held = m
+	_, m.lease = h.heartbeat.Hold(context.Background(), receipt)
+	h.byID[item.ID] = m
+	return m
 }
 
 // garbled tells whether the body doesn't match SQS's digest of it. A server that sends none can't be checked.

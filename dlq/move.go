@@ -165,7 +165,7 @@ func (s *sending) send(pending []outgoing) {
 		switch {
 		case err == nil:
 			pending, err = s.read(pending, out)
-		case isPassing(err):
+		case isPassing(err) || s.m.settling.Err() != nil: // broken off by us is as unknown as broken off by the network
 			s.doubt(pending, err)
 		case len(pending) > 1 && !isHopeless(err):
 			for _, o := range pending { // one of them is the reason
@@ -273,7 +273,7 @@ func (s *sending) confirmed(o outgoing, newID string) {
 	s.notes = append(s.notes, Note{ID: id, State: Sent, NewID: newID})
 	m := s.m
 	m.mu.Lock()
-	m.sent[id] = newID
+	m.sent[id] = copied{newID: newID}
 	m.produced[newID] = true
 	before := m.unsure[id]
 	m.mu.Unlock()

@@ -37,12 +37,18 @@ type mover struct {
 	report     RedriveReport
 	begun      int               // of RedriveConfig.Limit
 	outcomes   map[string]bool   // ids that are counted
-	sent       map[string]string // ids that are at the destination, with their new ones
+	sent       map[string]copied // ids that are at the destination
 	unsure     map[string]bool   // ids that an earlier run was sending when it died
 	produced   map[string]bool   // new ids
-	undeleted  map[string]bool
+	undeleted  map[string]int    // ids that are at the destination and could not be deleted here, and how often
 	targets    map[string]*target
 	reportFrom sync.Mutex // one OnMessage at a time
+}
+
+// copied is a message that is at the destination.
+type copied struct {
+	newID   string
+	deleted bool // here
 }
 
 // settleTime is how long a mover whose context has ended goes on with what it is sending.
@@ -58,7 +64,7 @@ var (
 func (p *prepared) runMover(ctx context.Context) (*RedriveReport, error) {
 	m := &mover{
 		prepared: p, pace: newPace(p.cfg.Rate), began: time.Now(),
-		outcomes: map[string]bool{}, sent: map[string]string{}, unsure: map[string]bool{}, produced: map[string]bool{}, undeleted: map[string]bool{},
+		outcomes: map[string]bool{}, sent: map[string]copied{}, unsure: map[string]bool{}, produced: map[string]bool{}, undeleted: map[string]int{},
 		targets: map[string]*target{},
 	}
 	m.report = RedriveReport{Via: Mover, DryRun: p.cfg.DryRun, StartedAt: m.began}
@@ -130,7 +136,7 @@ func (m *mover) resume(ctx context.Context) error {
 	for id, n := range notes {
 		switch n.State {
 		case Sent:
-			m.sent[id] = n.NewID
+			m.sent[id] = copied{newID: n.NewID}
 			m.produced[n.NewID] = true
 		case Sending:
 			m.unsure[id] = true

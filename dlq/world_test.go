@@ -131,13 +131,16 @@ func (w *world) deadLetter(source string) {
 // dead fills the dead-letter queue through its source and returns the ids.
 func (w *world) dead(source string, n int) (ids []string) {
 	w.t.Helper()
-	bodies := make([]string, n)
-	for i := range bodies {
-		bodies[i] = fmt.Sprintf("body %d", i)
-	}
-	ids = w.MustSend(source, bodies...)
+	ids = w.MustSend(source, numbered(n)...)
 	w.deadLetter(source)
 	return ids
+}
+
+func numbered(n int) (bodies []string) {
+	for i := range n {
+		bodies = append(bodies, fmt.Sprintf("body %d", i))
+	}
+	return bodies
 }
 
 // bodies of a queue's messages, in the order in which they came.
