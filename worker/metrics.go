@@ -207,10 +207,11 @@ func (x *meters) received(took time.Duration, messages int, err error, t *teleme
 }
 
 // handling notes how long a message has waited, here and altogether.
-func (x *meters) handling(d *delivery, now time.Time) {
+func (x *meters) handling(d *delivery) {
 	if x == nil {
 		return
 	}
+	now := time.Now()
 	x.wait.Record(x.background, seconds(now.Sub(d.message.ReceivedAt)), x.ownOption...)
 	if !d.message.SentAt.IsZero() {
 		x.age.Record(x.background, seconds(max(now.Sub(d.message.SentAt), 0)), x.ownOption...) // not below zero: SentAt is SQS's clock

@@ -6,16 +6,21 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// spanBox holds a span for goroutines that come by it: the executor sets it, calls that settle or renew read it.
+// spanBox holds a span for goroutines that come by it: the executor sets it once, calls that settle or renew read it.
 type spanBox struct {
-	at atomic.Pointer[trace.Span]
+	set  atomic.Bool
+	span trace.Span // not written any more once set is true
 }
 
-func (b *spanBox) set(span trace.Span) { b.at.Store(&span) }
+func (b *spanBox) put(span trace.Span) {
+	b.span = span
+	b.set.Store(true)
+}
 
+// get returns nil until there is a span.
 func (b *spanBox) get() trace.Span {
-	if span := b.at.Load(); span != nil {
-		return *span
+	if !b.set.Load() {
+		return nil
 	}
-	return nil
+	return b.span
 }

@@ -156,6 +156,10 @@ type telemetry struct {
 	queue  string
 	common []attribute.KeyValue // of every span and every metric of the conventions
 	url    attribute.KeyValue   // of every span
+
+	names           [operations]string // of spans
+	starts          [operations][]trace.SpanStartOption
+	asRoot, asChild []trace.SpanStartOption // of process spans
 }
 
 // newTelemetry makes what a run of w reports to.
@@ -168,6 +172,7 @@ func (w *Worker) newTelemetry() *telemetry {
 	t.common, t.url = destination(w.queueURL)
 	if tracers != nil {
 		t.tracer = tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))
+		t.prepare()
 	}
 	if meters != nil {
 		meter := meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
@@ -30,9 +31,8 @@ const (
 
 // messageTrace is what is kept of a held message while there are traces.
 type messageTrace struct {
-	carried  context.Context // what the producer sent along; nil if nothing
-	received trace.SpanContext
-	process  spanBox
+	carried context.Context // what the producer sent along; nil if nothing
+	process spanBox
 }
 
 // producer is the span that the message was sent in, if the message says so.
@@ -94,25 +94,28 @@ func (t *telemetry) received(sent time.Time, out *sqs.ReceiveMessageOutput, err 
 		return all
 	}
 	span.SetAttributes(requestID(out.ResultMetadata, nil)...)
-	for _, m := range all {
-		m.received = span.SpanContext()
-	}
 	return all
 }
 
 // start begins a span. One that begins a trace of its own has its reasons as links.
 func (t *telemetry) start(ctx context.Context, op operation, kind trace.SpanKind, links []trace.Link, at time.Time, more ...attribute.KeyValue) (context.Context, trace.Span) {
-	return t.startUnder(ctx, op, kind, links, at, more, trace.WithNewRoot())
-}
-
-func (t *telemetry) startUnder(ctx context.Context, op operation, kind trace.SpanKind, links []trace.Link, at time.Time, more []attribute.KeyValue, options ...trace.SpanStartOption) (context.Context, trace.Span) {
-	attributes := make([]attribute.KeyValue, 0, len(t.common)+3+len(more))
-	attributes = append(append(append(attributes, t.common...), t.url), op.attributes()...)
-	options = append(options, trace.WithSpanKind(kind), trace.WithAttributes(append(attributes, more...)...), trace.WithTimestamp(at))
+	options := slices.Clone(t.starts[op])
+	options = append(options, trace.WithNewRoot(), trace.WithSpanKind(kind), trace.WithAttributes(more...), trace.WithTimestamp(at))
 	if len(links) > 0 {
 		options = append(options, trace.WithLinks(links...))
 	}
-	return t.tracer.Start(ctx, op.name()+" "+t.queue, options...)
+	return t.tracer.Start(ctx, t.names[op], options...)
+}
+
+// prepare makes what spans of an operation have in common, once: the run of every message needs it.
+func (t *telemetry) prepare() {
+	for op := range operations {
+		t.names[op] = op.name() + " " + t.queue
+		t.starts[op] = []trace.SpanStartOption{trace.WithAttributes(slices.Concat(t.common, []attribute.KeyValue{t.url}, op.attributes())...)}
+	}
+	asConsumer := trace.WithSpanKind(trace.SpanKindConsumer)
+	t.asChild = append(slices.Clone(t.starts[opProcess]), asConsumer)
+	t.asRoot = append(slices.Clone(t.asChild), trace.WithNewRoot())
 }
 
 func (t *telemetry) fail(span trace.Span, kind attribute.KeyValue, text string) {
@@ -138,8 +141,7 @@ func (t *telemetry) handling(d *delivery) context.Context {
 	if t == nil {
 		return d.ctx
 	}
-	now := time.Now()
-	t.meters.handling(d, now)
+	t.meters.handling(d)
 	if t.tracer == nil || d.trace == nil {
 		return d.ctx
 	}
@@ -147,23 +149,23 @@ func (t *telemetry) handling(d *delivery) context.Context {
 	if d.trace.carried != nil {
 		ctx = &carriedContext{ctx, d.trace.carried}
 	}
-	from := d.trace.producer()
-	links, options := make([]trace.Link, 0, 2), []trace.SpanStartOption(nil)
-	if !from.IsValid() || !t.cfg.ParentFromMessage {
-		options = append(options, trace.WithNewRoot())
+	options := t.asRoot
+	switch from := d.trace.producer(); {
+	case !from.IsValid():
+	case t.cfg.ParentFromMessage:
+		options = t.asChild
+	default:
+		options = append(options[:len(options):len(options)], trace.WithLinks(trace.Link{SpanContext: from}))
 	}
-	if from.IsValid() && !t.cfg.ParentFromMessage {
-		links = append(links, trace.Link{SpanContext: from})
+	ctx, span := t.tracer.Start(ctx, t.names[opProcess], options...)
+	d.trace.process.put(span)
+	if span.IsRecording() { // where few are sampled, most aren't
+		more := append(make([]attribute.KeyValue, 0, 4), semconv.MessagingMessageID(d.id), receiveCountKey.Int(d.receives), attemptKey.Int(d.message.Attempt))
+		if t.cfg.GroupAttribute && d.message.GroupID != "" {
+			more = append(more, groupKey.String(d.message.GroupID))
+		}
+		span.SetAttributes(more...)
 	}
-	if d.trace.received.IsValid() {
-		links = append(links, trace.Link{SpanContext: d.trace.received})
-	}
-	more := []attribute.KeyValue{semconv.MessagingMessageID(d.id), receiveCountKey.Int(d.receives), attemptKey.Int(d.message.Attempt)}
-	if t.cfg.GroupAttribute && d.message.GroupID != "" {
-		more = append(more, groupKey.String(d.message.GroupID))
-	}
-	ctx, span := t.startUnder(ctx, opProcess, trace.SpanKindConsumer, links, now, more, options...)
-	d.trace.process.set(span)
 	return ctx
 }
 

@@ -62,6 +62,11 @@ var starters = map[string]func(assignment, *jobs) (subject, error){
 	"ours":  newOurs,
 	"hold":  newHold,
 	"model": newModelLoad,
+
+	"ours-api":     newOursAPI,
+	"ours-metrics": newOursMetrics,
+	"ours-sampled": newOursSampled,
+	"ours-sdk":     newOursSDK,
 }
 
 // Contest is the main function of a contestant's process: an assignment on in, then commands, each answered by a report

@@ -30,6 +30,7 @@ var scenarios = []struct {
 	run  func(*director, context.Context) error
 }{
 	{"throughput", (*director).throughput},
+	{"telemetry", (*director).telemetry},
 	{"latency", (*director).latency},
 	{"idle", (*director).idle},
 	{"heartbeats", (*director).heartbeats},

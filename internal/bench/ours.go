@@ -19,7 +19,12 @@ const (
 )
 
 func newOurs(a assignment, j *jobs) (subject, error) {
+	return newOursWith(a, j, worker.Telemetry{})
+}
+
+func newOursWith(a assignment, j *jobs, to worker.Telemetry) (subject, error) {
 	cfg := worker.Config{
+		Telemetry:   to,
 		Concurrency: a.Concurrency, Prefetch: a.Prefetch,
 		DrainTimeout: 25 * time.Second,
 		Logger:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
