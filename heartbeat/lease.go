@@ -176,6 +176,11 @@ func (l *Lease) Settle() error {
 	return err
 }
 
+// Supersede ends the lease without writing anything more: the message has been received again, under another lease. On a
+// standard queue a handle that a newer receive has replaced still works, and a release by it would give the message away
+// under that lease. A call in flight can't be taken back. Unlike Settle, it doesn't wait.
+func (l *Lease) Supersede() { l.finish(ErrSuperseded) }
+
 // finish ends the lease for a reason, unless it is over already; it reports how it stood before.
 func (l *Lease) finish(reason error) (inCall chan struct{}, before error) {
 	l.mu.Lock()

@@ -19,6 +19,8 @@ var (
 	ErrCeiling = errors.New("heartbeat: message held for as long as SQS allows")
 	// ErrSettled is the cause after the holder itself ended the lease.
 	ErrSettled = errors.New("heartbeat: lease settled")
+	// ErrSuperseded is what the holder hears who gave a message back, when it was received again before that got through.
+	ErrSuperseded = errors.New("heartbeat: message received again")
 )
 
 // EntryError is one entry's failure in a batch call that as a whole succeeded. The SDK doesn't make

@@ -12,6 +12,7 @@ import (
 type delivery struct {
 	id       string // of the message, and its receive count: the handler may change what it sees
 	receives int
+	group    string // its MessageGroupId
 	message  Message
 	run      *run
 	lease    *heartbeat.Lease

@@ -32,10 +32,10 @@ func newGroups() *groups { return &groups{byID: map[string]*group{}} }
 
 func (g *groups) push(d *delivery) bool {
 	g.held++
-	known := g.byID[d.message.GroupID]
+	known := g.byID[d.group]
 	switch {
 	case known == nil:
-		known = &group{id: d.message.GroupID, queue: []*delivery{d}}
+		known = &group{id: d.group, queue: []*delivery{d}}
 		g.byID[known.id] = known
 		g.order = append(g.order, known)
 		return true
@@ -90,7 +90,7 @@ func (g *groups) takeAll() (all []*delivery, slots int) {
 
 // stop takes the messages that wait behind d, because d failed or its lease was lost. They must not run before it.
 func (g *groups) stop(d *delivery) (tail []*delivery) {
-	x := g.byID[d.message.GroupID]
+	x := g.byID[d.group]
 	if x == nil || x.stopped {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (g *groups) stop(d *delivery) (tail []*delivery) {
 // release lets the group go on after d was deleted, or was given back with everything behind it. It reports whether the
 // group is done, and its slot free.
 func (g *groups) release(d *delivery) (done bool) {
-	x := g.byID[d.message.GroupID]
+	x := g.byID[d.group]
 	if x == nil {
 		return false
 	}

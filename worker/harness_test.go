@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -187,7 +186,7 @@ type started struct {
 	*worker.Worker
 	t      *testing.T
 	log    *logbook
-	slots  int // Concurrency and Prefetch; 0 = unknown
+	cfg    worker.Config
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 	result error
@@ -210,7 +209,7 @@ func (q *fixture) startWith(c worker.Client, h worker.Handler, cfg worker.Config
 		q.t.Fatal(err)
 	}
 	s := run(q.t, w, log)
-	s.slots = cmp.Or(cfg.Concurrency, 10) + cfg.Prefetch
+	s.cfg = cfg
 	return s
 }
 
@@ -252,9 +251,9 @@ func (s *started) mustStop() {
 // mustHoldNothing: Run has returned, every slot is free and nothing is kept of any message.
 func (s *started) mustHoldNothing() {
 	s.t.Helper()
-	st := s.Stats()
-	if st.FreeSlots != s.slots && s.slots > 0 || st.Held+st.Waiting+st.Running+st.Unsettled+st.OpenReceives != 0 || st.Heartbeat.Held != 0 {
-		s.t.Errorf("after the stop, with %d slots: %d free, held %d, waiting %d, running %d, unsettled %d, receives open %d, leases %d", s.slots,
+	st, slots := s.Stats(), s.Concurrency()+s.cfg.Prefetch
+	if st.FreeSlots != slots || st.Held+st.Waiting+st.Running+st.Unsettled+st.OpenReceives != 0 || st.Heartbeat.Held != 0 {
+		s.t.Errorf("after the stop, with %d slots: %d free, held %d, waiting %d, running %d, unsettled %d, receives open %d, leases %d", slots,
 			st.FreeSlots, st.Held, st.Waiting, st.Running, st.Unsettled, st.OpenReceives, st.Heartbeat.Held)
 	}
 }

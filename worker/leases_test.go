@@ -801,3 +801,37 @@ func TestDuplicateWithinTheVisibilityRunsOnce(t *testing.T) {
 		w.mustStop()
 	})
 }
+
+// A message may come again while its release hasn't got through. On a standard queue the older handle still works: its
+// release would make the message visible under the newer receive.
+func TestReleaseOfAnOlderReceiveDoesNotGiveAwayTheNewerOnes(t *testing.T) {
+	each(t, map[string]error{"failed": errNo, "snoozed": worker.Snooze(0), "retry after": worker.RetryAfter(5*time.Second, errNo)}, func(t *testing.T, result error) {
+		q := newQueue(t, "VisibilityTimeout", "30")
+		id := q.send(1)[0]
+		remove := q.Inject(sqsmodel.Fault{Action: visibilityBatch, Code: "ServiceUnavailable"})
+		var r runs
+		w := q.start(r.handler(func(_ context.Context, m *worker.Message) error {
+			if m.ReceiveCount == 1 {
+				return result
+			}
+			time.Sleep(20 * time.Second)
+			return nil
+		}), worker.Config{})
+		time.Sleep(time.Second)
+		if !q.Duplicate(q.url, id) {
+			t.Fatal("it isn't in flight")
+		}
+		time.Sleep(2 * time.Second)
+		remove()
+		q.mustEmpty(time.Minute)
+		if r.count() != 2 || r.most != 1 {
+			t.Errorf("%d runs, %d at once, want 2, one after the other", r.count(), r.most)
+		}
+		q.mustHaveHappened(sqsmodel.Received, 2)
+		q.mustHaveHappened(sqsmodel.Expired, 0)
+		if n := w.Stats().ReleaseFailures; n != 0 {
+			t.Errorf("%d failed releases counted", n)
+		}
+		w.mustStop()
+	})
+}

@@ -274,3 +274,22 @@ func TestWorkerDoesNotDependOnWhatAHandlerMakesOfItsMessage(t *testing.T) {
 		time.Sleep(time.Second)
 	})
 }
+
+// The same on a FIFO queue, where the group is what goes on or waits.
+func TestGroupDoesNotDependOnWhatAHandlerMakesOfItsMessage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := &fixture{Server: sqsmodel.New(sqsmodel.Config{}), t: t}
+		q.url = q.MustCreateQueue("work.fifo", map[string]string{"FifoQueue": "true"})
+		q.MustSendGroup(q.url, "a", "1", "2", "3")
+		q.MustSendGroup(q.url, "b", "1", "2", "3")
+		w := q.start(worker.HandlerFunc(func(_ context.Context, m *worker.Message) error {
+			m.GroupID, m.SequenceNumber = "other", "0"
+			if m.Body == "2" && m.ReceiveCount == 1 {
+				return errNo
+			}
+			return nil
+		}), worker.Config{})
+		eventually(t, 5*time.Minute, "the queue is empty", func() bool { return len(q.Queue("work.fifo").Messages) == 0 })
+		w.mustStop()
+	})
+}

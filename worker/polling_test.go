@@ -764,3 +764,29 @@ func TestHealthFollowsTheReceives(t *testing.T) {
 		}
 	})
 }
+
+// SQS sends the query protocol's code beside the JSON shape's name, or it doesn't: an error means the same either way.
+func TestErrorMeansTheSameInBothFormsOfItsCode(t *testing.T) {
+	each(t, map[string]string{
+		"QueueDoesNotExist": "no such queue", "InvalidAddress": "no such queue", "AccessDeniedException": "denied", "ExpiredTokenException": "denied",
+		"UnrecognizedClientException": "denied", "InvalidSignatureException": "denied", "InvalidSecurity": "denied", "KmsAccessDenied": "denied",
+		"KmsDisabled": "denied", "KmsNotFound": "denied", "KmsInvalidState": "denied", "KmsInvalidKeyUsage": "denied", "KmsOptInRequired": "denied",
+		"KmsThrottled": "passing", "RequestThrottled": "passing", "InternalFailure": "passing", "OverLimit": "over the in-flight limit",
+	}, func(t *testing.T, kind string) {
+		code := t.Name()[strings.LastIndexByte(t.Name(), '/')+1:]
+		for _, noCode := range []bool{false, true} {
+			q := newQueueAt(t, sqsmodel.Config{NoQueryErrorHeader: noCode})
+			w := q.start(worker.HandlerFunc(succeed), worker.Config{})
+			time.Sleep(time.Second)
+			q.Inject(sqsmodel.Fault{Action: receiveMessage, Code: code})
+			time.Sleep(2 * time.Minute)
+			if err := w.Healthy(); err == nil || !strings.Contains(err.Error(), "("+kind+")") {
+				t.Errorf("JSON code only: %v: Healthy says %v, want it to be %s", noCode, err, kind)
+			}
+			if loud := len(w.log.atLeast(slog.LevelError)) > 0; loud != (kind == "denied" || kind == "no such queue") {
+				t.Errorf("JSON code only: %v: logged as an error: %v", noCode, loud)
+			}
+			w.mustStop()
+		}
+	})
+}

@@ -81,7 +81,7 @@ func (r *run) arrived(messages []types.Message, seen traces, sent time.Time, pro
 		in, d := &messages[i], &deliveries[i]
 		d.run, d.granted, d.corrupt, d.probe, d.trace = r, granted, corrupt(in), probe, seen.of(i)
 		d.message.fill(in, r.w.queueURL, now)
-		d.id, d.receives = d.message.ID, d.message.ReceiveCount
+		d.id, d.receives, d.group = d.message.ID, d.message.ReceiveCount, d.message.GroupID
 		if r.admit(d, aws.ToString(in.ReceiptHandle)) {
 			batch = append(batch, d)
 		}
@@ -110,7 +110,11 @@ func (r *run) leaseStart(sent, arrived time.Time) time.Time {
 
 // admit reports whether the message is to be run; otherwise it has seen to it.
 func (r *run) admit(d *delivery, handle string) bool {
-	switch r.registry.admit(d, handle) {
+	what, older := r.registry.admit(d, handle)
+	if older != nil {
+		older.lease.Supersede() // its release would give away what this receive holds
+	}
+	switch what {
 	case admitAdopt:
 		r.stats.duplicates.Add(1)
 		r.slots.give(1)

@@ -37,13 +37,13 @@ const (
 	admitQueue                   // its handler still runs although its lease was lost: wait for what that returns
 )
 
-// admit registers a received message and starts its lease, unless a delivery that runs has adopted its receipt.
-func (g *registry) admit(d *delivery, handle string) admission {
+// admit registers a received message and starts its lease, unless a delivery that runs has adopted its receipt. It hands
+// back the older delivery of the message that is being given back, if there is one.
+func (g *registry) admit(d *delivery, handle string) (what admission, older *delivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id := d.id
 	known := g.held[id]
-	what := admitRun
 	excused, _ := g.excused.get(id)
 	d.message.Attempt = max(d.receives-excused, 1)
 	_, completed := g.completed.get(id)
@@ -54,10 +54,10 @@ func (g *registry) admit(d *delivery, handle string) admission {
 		what = admitDelete
 	case known != nil && (known.stage == waiting || known.stage == running):
 		if known.lease.Adopt(d.receipt(handle)) {
-			return admitAdopt
+			return admitAdopt, nil
 		}
 		if known.stage == running && !g.fifo {
-			return g.queueLocked(known, d, handle)
+			return g.queueLocked(known, d, handle), nil
 		}
 	}
 	if known != nil && known.stage == running {
@@ -67,7 +67,10 @@ func (g *registry) admit(d *delivery, handle string) admission {
 	if known == nil || known.stage != abandoned {
 		g.held[id] = d
 	}
-	return what
+	if known != nil && (known.stage == waiting || known.stage == releasing) {
+		older = known
+	}
+	return what, older
 }
 
 func (g *registry) queueLocked(known, d *delivery, handle string) admission {
@@ -194,9 +197,9 @@ func (g *registry) setTrouble(d *delivery, until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if until.IsZero() {
-		delete(g.trouble, d.message.GroupID)
+		delete(g.trouble, d.group)
 	} else {
-		g.trouble[d.message.GroupID] = until
+		g.trouble[d.group] = until
 	}
 }
 

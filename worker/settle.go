@@ -187,9 +187,11 @@ func (r *run) giveBackOne(d *delivery, delay time.Duration, count *atomic.Int64,
 	d.lease.Release(delay, func(err error) {
 		defer r.unsettled.leave()
 		r.registry.forget(d, false)
-		if err == nil {
+		switch {
+		case err == nil:
 			count.Add(1)
-		} else {
+		case errors.Is(err, heartbeat.ErrSuperseded): // the newer receive's to settle
+		default:
 			r.stats.releaseFailures.Add(1)
 			r.leftBehind.add(d.id)
 			r.log.Warn("a message could not be given back: it comes back when its visibility ends", "message", d, "error", heartbeat.Code(err))

@@ -731,3 +731,50 @@ func TestThousandHeldMessagesAreGivenBackInTime(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 	})
 }
+
+func TestDrainingWorkerIsHealthy(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := newQueue(t)
+		q.send(1)
+		w := q.start(worker.HandlerFunc(takes(10*time.Second)), worker.Config{})
+		time.Sleep(time.Second)
+		go w.stop()
+		time.Sleep(5 * time.Second)
+		w.mustBeRunning()
+		if err := w.Healthy(); err != nil {
+			t.Errorf("while draining: %v", err)
+		}
+		<-w.done
+	})
+}
+
+type contextKey struct{}
+
+// The context that Run gets ends the run, not the work, and its values reach the handlers.
+func TestHandlersContextHasTheValuesOfRunsAndNotItsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := newQueue(t)
+		q.send(1)
+		done := make(chan struct{})
+		w, err := worker.New(q.Client(), q.url, worker.HandlerFunc(func(ctx context.Context, _ *worker.Message) error {
+			defer close(done)
+			if v := ctx.Value(contextKey{}); v != "value" {
+				t.Errorf("the value is %v", v)
+			}
+			if at, ok := ctx.Deadline(); ok {
+				t.Errorf("the handler has Run's deadline, %v", at)
+			}
+			return takes(5*time.Second)(ctx, nil)
+		}), worker.Config{Logger: slog.New(&logbook{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), contextKey{}, "value"), time.Second)
+		defer cancel()
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		<-done
+		q.mustBeEmpty()
+	})
+}
