@@ -92,14 +92,14 @@ func stampOf(body string) time.Time {
 	return time.Unix(0, ns)
 }
 
-// awaitDeleted answers when every message of the run has been deleted, or the time is over.
+// awaitDeleted answers when every message of the run, or the first tenth, has been deleted, or the time is over.
 func (s *server) awaitDeleted(w http.ResponseWriter, r *http.Request) {
 	most, err := time.ParseDuration(r.FormValue("most"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	reply(w, s.ledger.awaitDeleted(most))
+	reply(w, s.ledger.awaitDeleted(r.FormValue("tenth") != "", most))
 }
 
 func (s *server) tally(w http.ResponseWriter, r *http.Request) {

@@ -32,7 +32,7 @@ type assignment struct {
 type report struct {
 	Error string
 
-	Used    usage // since "go"
+	Used    usage // since "go" or "lap"
 	Handled int64 // handlers that ended
 	Again   int64 // handlers started for a message that had been started before
 	Running int64
@@ -70,7 +70,7 @@ var starters = map[string]func(assignment, *jobs) (subject, error){
 }
 
 // Contest is the main function of a contestant's process: an assignment on in, then commands, each answered by a report
-// on out. "go" starts the subject, "mark" takes a measurement, "stop" ends it. It ends when in does.
+// on out. "go" starts the subject, "lap" sets its usage back to zero, "mark" takes a measurement, "stop" ends it. It ends when in does.
 func Contest(in io.Reader, out io.Writer) error {
 	c := &contest{commands: json.NewDecoder(in), reports: json.NewEncoder(out)}
 	if err := c.prepare(); err != nil {
@@ -122,6 +122,9 @@ func (c *contest) obey(command string) report {
 	switch command {
 	case "go":
 		return c.begin()
+	case "lap":
+		c.before = currentUsage()
+		return report{}
 	case "mark":
 		return c.measure()
 	case "stop":

@@ -79,19 +79,23 @@ func (l *ledger) noteDeletedLocked(at time.Time) {
 	case t.High:
 		t.HighAt = at
 	}
-	if t.Deleted >= l.expected {
+	if t.Deleted == t.Low || t.Deleted >= l.expected {
 		l.changed.Broadcast()
 	}
 }
 
-// awaitDeleted waits until everything expected has been deleted, and reports whether it was in time.
-func (l *ledger) awaitDeleted(most time.Duration) bool {
+// awaitDeleted waits until everything expected has been deleted, or a tenth of it, and reports whether it was in time.
+func (l *ledger) awaitDeleted(tenth bool, most time.Duration) bool {
 	deadline := time.Now().Add(most)
 	late := time.AfterFunc(most, l.changed.Broadcast)
 	defer late.Stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.counts.Deleted < l.expected {
+	target := l.expected
+	if tenth {
+		target = l.counts.Low
+	}
+	for l.counts.Deleted < target {
 		if !time.Now().Before(deadline) {
 			return false
 		}

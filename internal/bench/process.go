@@ -134,12 +134,21 @@ func (s *sqsProcess) feed(n, rate int) error {
 
 // awaitDeleted waits until every message has been deleted.
 func (s *sqsProcess) awaitDeleted(most time.Duration) error {
-	var all bool
-	if err := s.ask("deleted", url.Values{"most": {most.String()}}, &all); err != nil {
+	return s.await(url.Values{"most": {most.String()}})
+}
+
+// awaitTenth waits until a tenth of them has been.
+func (s *sqsProcess) awaitTenth(most time.Duration) error {
+	return s.await(url.Values{"most": {most.String()}, "tenth": {"1"}})
+}
+
+func (s *sqsProcess) await(q url.Values) error {
+	var done bool
+	if err := s.ask("deleted", q, &done); err != nil {
 		return err
 	}
-	if !all {
-		return fmt.Errorf("bench: messages are left after %v", most)
+	if !done {
+		return fmt.Errorf("bench: messages are left after %s", q.Get("most"))
 	}
 	return nil
 }
