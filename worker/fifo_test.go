@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,9 +118,9 @@ func TestMessagesOfAGroupRunOneAfterTheOtherAndGroupsSideBySide(t *testing.T) {
 }
 
 func TestAfterAFailureTheRestOfTheGroupWaitsAndOtherGroupsGoOn(t *testing.T) {
-	failing := true
+	var mended atomic.Bool
 	handle := func(sc *fifoScene, ctx context.Context, m *worker.Message) error {
-		if m.Body == "A1" && failing {
+		if m.Body == "A1" && !mended.Load() {
 			return errors.New("boom")
 		}
 		return nil
@@ -135,7 +136,7 @@ func TestAfterAFailureTheRestOfTheGroupWaitsAndOtherGroupsGoOn(t *testing.T) {
 		if q := sc.Queue(sc.queue); q.InFlight != 1 {
 			t.Errorf("%d in flight, want only the failed head for its back-off: %+v", q.InFlight, q.Messages)
 		}
-		failing = false
+		mended.Store(true)
 		settle(20 * time.Second)
 		if got := sc.order(); !strings.HasSuffix(got, "A1 A2 A3") {
 			t.Errorf("ran %s: the group must go on from the failed message", got)
@@ -144,10 +145,9 @@ func TestAfterAFailureTheRestOfTheGroupWaitsAndOtherGroupsGoOn(t *testing.T) {
 }
 
 func TestAFailedHeadIsTriedInProcessBeforeItsGroupIsGivenBack(t *testing.T) {
-	left := 2
+	var tries atomic.Int64
 	handle := func(sc *fifoScene, ctx context.Context, m *worker.Message) error {
-		if m.Body == "A1" && left > 0 {
-			left--
+		if m.Body == "A1" && tries.Add(1) <= 2 {
 			return errors.New("boom")
 		}
 		return nil

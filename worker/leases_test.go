@@ -526,10 +526,10 @@ func TestHandlersOwnExtensionIsHonoured(t *testing.T) {
 			if err := worker.ExtendVisibility(ctx, 120*time.Second); err != nil {
 				t.Error(err)
 			}
-			if left := q.message(m.ID).VisibleAt.Sub(time.Now()); left != 120*time.Second {
+			if left := time.Until(q.message(m.ID).VisibleAt); left != 120*time.Second {
 				t.Errorf("after the extension %v are left", left)
 			}
-			if at, ok := worker.LeaseDeadline(ctx); !ok || at.Sub(time.Now()) < 119*time.Second {
+			if at, ok := worker.LeaseDeadline(ctx); !ok || time.Until(at) < 119*time.Second {
 				t.Errorf("LeaseDeadline says %v, %v", at, ok)
 			}
 			time.Sleep(300 * time.Second)

@@ -254,7 +254,7 @@ func TestHandlerTimeoutEndsTheContextAndTheResultDecides(t *testing.T) {
 		q := newQueue(t, "VisibilityTimeout", "5")
 		id := q.send(1)[0]
 		w := q.start(worker.HandlerFunc(func(ctx context.Context, m *worker.Message) error {
-			if at, ok := ctx.Deadline(); !ok || at.Sub(time.Now()) != 10*time.Second {
+			if at, ok := ctx.Deadline(); !ok || time.Until(at) != 10*time.Second {
 				t.Errorf("the context's deadline is %v, %v", at, ok)
 			}
 			<-ctx.Done()

@@ -370,7 +370,7 @@ func TestWhatAHandlerFinishesInItsGraceIsSettledByItsResult(t *testing.T) {
 		if q.message(ids[0]).ID != "" {
 			t.Error("the one that succeeded isn't deleted")
 		}
-		if m := q.message(ids[1]); m.State != sqsmodel.InFlight || m.VisibleAt.Sub(time.Now()) < 50*time.Second {
+		if m := q.message(ids[1]); m.State != sqsmodel.InFlight || time.Until(m.VisibleAt) < 50*time.Second {
 			t.Errorf("the one that said when comes back at %v", m.VisibleAt)
 		}
 		if m := q.message(ids[2]); m.State != sqsmodel.Visible {
