@@ -16,9 +16,9 @@ type assignment struct {
 	Job        job
 
 	Concurrency int
-	Prefetch    int  // ours
-	Receives    int  // raw: how many are open at once; model: how many messages a call has
-	Attributes  bool // raw: asks for all system and message attributes
+	Prefetch    int    // ours
+	Receives    int    // raw: how many are open at once; model: how many messages a call has
+	Attributes  string // raw: which it asks for: a key of attributeSets
 
 	NoDrain bool // ours
 

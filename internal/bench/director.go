@@ -20,7 +20,7 @@ type Options struct {
 	Rounds        int             // of each contestant, alternating
 	Window        time.Duration   // that a throughput run should about take
 	Quick         bool            // small numbers: to see that everything runs, not how fast
-	RawAttributes bool            // the raw loop asks for all attributes, as the worker does
+	RawAttributes string          // which attributes the raw loop asks for: same (as the worker), all, none
 	ProfileDir    string          // CPU and allocation profiles of the throughput contestants
 }
 
@@ -63,6 +63,9 @@ func (o Options) validate() error {
 		if c < 1 || c > 1000 {
 			errs = append(errs, fmt.Errorf("bench: concurrency is %d: must be from 1 to 1000", c))
 		}
+	}
+	if _, ok := attributeSets[o.RawAttributes]; !ok {
+		errs = append(errs, fmt.Errorf("bench: raw attributes are %q: must be same, all or none", o.RawAttributes))
 	}
 	for _, name := range o.Only {
 		if !slices.Contains(Scenarios(), name) {

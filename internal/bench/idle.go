@@ -24,7 +24,7 @@ func (d *director) idle(ctx context.Context) error {
 	for _, burst := range []int{0, 1000} {
 		for _, concurrency := range []int{10, 100} {
 			cases = append(cases,
-				&idleCase{burst: burst, assigned: assignment{Contestant: "raw", Concurrency: concurrency, Receives: concurrency / 10}},
+				&idleCase{burst: burst, assigned: assignment{Contestant: "raw", Concurrency: concurrency, Receives: concurrency / 10, Attributes: d.RawAttributes}},
 				&idleCase{burst: burst, assigned: assignment{Contestant: "ours", Concurrency: concurrency}})
 		}
 	}

@@ -22,6 +22,19 @@ type raw struct {
 	receiveErrors, deleteErrors atomic.Int64
 }
 
+// attributeSets are the system attributes that the raw loop may ask for; with them come all message attributes. "same" is
+// what the worker asks for: everything but the sender's id.
+var attributeSets = map[string][]types.MessageSystemAttributeName{
+	"none": nil,
+	"all":  {types.MessageSystemAttributeNameAll},
+	"same": {
+		types.MessageSystemAttributeNameApproximateReceiveCount, types.MessageSystemAttributeNameApproximateFirstReceiveTimestamp,
+		types.MessageSystemAttributeNameSentTimestamp, types.MessageSystemAttributeNameMessageGroupId,
+		types.MessageSystemAttributeNameMessageDeduplicationId, types.MessageSystemAttributeNameSequenceNumber,
+		types.MessageSystemAttributeNameAWSTraceHeader, types.MessageSystemAttributeNameDeadLetterQueueSourceArn,
+	},
+}
+
 func newRaw(a assignment, j *jobs) (subject, error) {
 	// Two connections for each poller: its receive, and its delete.
 	return &raw{client: newClient(a.Endpoint, 2*a.Receives), assigned: a, jobs: j, slots: make(chan struct{}, a.Concurrency)}, nil
@@ -54,9 +67,8 @@ func (c *raw) poll(ctx context.Context) {
 
 func (c *raw) receive(ctx context.Context) []types.Message {
 	in := &sqs.ReceiveMessageInput{QueueUrl: &c.assigned.QueueURL, MaxNumberOfMessages: 10, WaitTimeSeconds: 20}
-	if c.assigned.Attributes {
-		in.MessageSystemAttributeNames = []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll}
-		in.MessageAttributeNames = []string{"All"}
+	if set := attributeSets[c.assigned.Attributes]; len(set) > 0 {
+		in.MessageSystemAttributeNames, in.MessageAttributeNames = set, []string{"All"}
 	}
 	out, err := c.client.ReceiveMessage(ctx, in)
 	if err != nil {

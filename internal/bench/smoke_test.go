@@ -34,7 +34,7 @@ func TestQuickRunGetsThroughEveryScenario(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := Options{
 				Latencies: []time.Duration{2 * time.Millisecond}, Concurrencies: []int{10}, Only: []string{name},
-				Rounds: 1, Window: 100 * time.Millisecond, Quick: true, RawAttributes: true,
+				Rounds: 1, Window: 100 * time.Millisecond, Quick: true, RawAttributes: "same",
 			}
 			var out bytes.Buffer
 			if err := Run(t.Context(), o, &out); err != nil {
@@ -54,7 +54,7 @@ func TestBadOptionsAreAllNamed(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, part := range []string{"rounds is 0", "latency is 1µs", "concurrency is 0", `no scenario "speed"`} {
+	for _, part := range []string{"rounds is 0", "latency is 1µs", "concurrency is 0", `no scenario "speed"`, `raw attributes are ""`} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the error doesn't say %q: %v", part, err)
 		}

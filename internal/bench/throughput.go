@@ -143,7 +143,7 @@ func (d *director) printThroughput(latency time.Duration, concurrency int, entra
 			cell(func(s sprint) float64 { return s.held }), ratio(raw, byRate), ratio(wide, byRate), ratio(raw, byCPU), ratio(wide, byCPU),
 			cell(func(s sprint) float64 { return s.serverCPU }))
 	}
-	t.note("raw: %d receives open; raw-wide: %d; ours: Prefetch %d. The raw loop asks for attributes: %v.",
+	t.note("raw: %d receives open; raw-wide: %d; ours: Prefetch %d. The raw loop asks for attributes: %s.",
 		raw.assigned.Receives, wide.assigned.Receives, entrants[2].assigned.Prefetch, raw.assigned.Attributes)
 	for _, e := range entrants {
 		for i, r := range e.runs {

@@ -50,7 +50,7 @@ func parse(args []string) (o bench.Options, err error) {
 	latencies := f.String("latency", "1ms,12ms", "what each SQS call takes, at least 1ms; several, separated by commas")
 	concurrencies := f.String("concurrency", "10,100", "handlers at once in the throughput scenario")
 	only := f.String("only", "", "scenarios, separated by commas (default all): "+strings.Join(bench.Scenarios(), ", "))
-	attributes := f.String("raw-attributes", "all", "what the raw loop asks for: all system and message attributes, as the worker does, or none")
+	f.StringVar(&o.RawAttributes, "raw-attributes", "same", "the attributes that the raw loop asks for: same (as the worker), all, none")
 	f.IntVar(&o.Rounds, "rounds", 3, "rounds of each contestant, alternating")
 	f.DurationVar(&o.Window, "window", 4*time.Second, "about what one throughput run takes")
 	f.BoolVar(&o.Quick, "quick", false, "small numbers: to see that everything runs, not how fast; one round")
@@ -62,10 +62,6 @@ func parse(args []string) (o bench.Options, err error) {
 	if o.Concurrencies, err = each(*concurrencies, strconv.Atoi); err != nil {
 		return o, fmt.Errorf("sqsbench: -concurrency: %w", err)
 	}
-	if *attributes != "all" && *attributes != "none" {
-		return o, fmt.Errorf("sqsbench: -raw-attributes is %q: must be all or none", *attributes)
-	}
-	o.RawAttributes = *attributes == "all"
 	if *only != "" {
 		o.Only = strings.Split(*only, ",")
 	}
