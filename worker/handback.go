@@ -13,7 +13,7 @@ import (
 // redrive policy moves messages by that count. So while receives are open, messages are given back one at a time, those
 // that have been received least often first: each goes to somebody else, or ends one of our receives. After a second
 // everything is given back at once. But a message that did come back to us, or that may be received only once more, stays
-// under its lease until our receives have ended, or until handlers are cancelled.
+// under its lease until our receives have ended, unless the drain is in a hurry.
 type handback struct {
 	mu      sync.Mutex
 	phase   handbackPhase
@@ -101,7 +101,7 @@ func (r *run) giveBackUnstarted(unstarted []*delivery, polled <-chan struct{}, t
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		t.await(polled, byCancel)
+		t.await(polled, byRisk)
 		r.giveBack(r.handback.enter(r, everything), 0, 0)
 	}()
 	return func() { <-done }

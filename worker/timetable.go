@@ -12,6 +12,7 @@ type schedule struct {
 	cancel time.Time // running handlers are cancelled
 	force  time.Time // what still runs is given back all the same
 	abort  time.Time // open receives are broken off
+	risk   time.Time // what was kept back from them is given back all the same
 	end    time.Time // Run returns
 }
 
@@ -41,7 +42,7 @@ func (c Config) scheduleBy(now, deadline time.Time) schedule {
 	grace := min(c.CancelGrace, budget/4)
 	s := fit(now, budget, grace)
 	if budget < hurried {
-		s.cancel, s.force = now, now.Add(grace)
+		s.cancel, s.force, s.risk = now, now.Add(grace), now
 	}
 	return s
 }
@@ -49,13 +50,13 @@ func (c Config) scheduleBy(now, deadline time.Time) schedule {
 func fit(now time.Time, budget, grace time.Duration) schedule {
 	s := schedule{end: now.Add(budget)}
 	s.force = s.end.Add(-settleReserve(budget))
-	s.cancel, s.abort = s.force.Add(-grace), s.force
+	s.cancel, s.abort, s.risk = s.force.Add(-grace), s.force, s.end // by which receives have been broken off
 	return s
 }
 
 // earlier takes the earlier of each.
 func (s schedule) earlier(t schedule) schedule {
-	return schedule{cancel: first(s.cancel, t.cancel), force: first(s.force, t.force), abort: first(s.abort, t.abort), end: first(s.end, t.end)}
+	return schedule{first(s.cancel, t.cancel), first(s.force, t.force), first(s.abort, t.abort), first(s.risk, t.risk), first(s.end, t.end)}
 }
 
 func first(a, b time.Time) time.Time {
@@ -139,6 +140,7 @@ func (t *timetable) await(done <-chan struct{}, when func(schedule) time.Time) b
 func byCancel(s schedule) time.Time { return s.cancel }
 func byForce(s schedule) time.Time  { return s.force }
 func byAbort(s schedule) time.Time  { return s.abort }
+func byRisk(s schedule) time.Time   { return s.risk }
 func byEnd(s schedule) time.Time    { return s.end }
 
 // follow keeps to a cause whose deadline becomes earlier while the worker drains. stop ends that, and waits for it.

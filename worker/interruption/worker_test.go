@@ -173,11 +173,9 @@ func TestFiftyDeploysDeadLetterOnlyWhatThreeDrainsInterruptedAndSayWhichBefore(t
 	}
 	each(t, map[string]deploys{
 		"each five minutes":               {5 * time.Minute, 0, 0},
-		"each five minutes, prefetching":  {5 * time.Minute, 20, 60},
-		"faster than the jobs":            {50 * time.Second, 0, 1000},
-		"faster than the jobs, prefetch":  {50 * time.Second, 20, 1000},
-		"each two minutes":                {2 * time.Minute, 0, 40},
-		"each two minutes, prefetch of 5": {2 * time.Minute, 5, 60},
+		"each five minutes, prefetching":  {5 * time.Minute, 20, 0},
+		"each two minutes, prefetch of 5": {2 * time.Minute, 5, 0},
+		"faster than the jobs, prefetch":  {50 * time.Second, 20, 20}, // of 630: three stops within one job's waiting and running
 	}, func(t *testing.T, c deploys) {
 		const rounds, maxReceives = 50, 3
 		s := sqsmodel.New(sqsmodel.Config{Latency: 5 * time.Millisecond})
@@ -228,7 +226,7 @@ func TestFiftyDeploysDeadLetterOnlyWhatThreeDrainsInterruptedAndSayWhichBefore(t
 			stop()
 			stop = next
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(30 * time.Minute)
 		stop()
 		running.Wait()
 
@@ -245,14 +243,16 @@ func TestFiftyDeploysDeadLetterOnlyWhatThreeDrainsInterruptedAndSayWhichBefore(t
 				}
 			}
 		}
+		if sent, deleted := s.CountEvents(sqsmodel.Sent), s.CountEvents(sqsmodel.Deleted); deleted+int64(len(deadLettered)) != sent {
+			t.Errorf("%d messages were sent, %d deleted and %d dead-lettered", sent, deleted, len(deadLettered))
+		}
 		if n := s.CountEvents(sqsmodel.Expired); n != 0 {
 			t.Errorf("%d visibilities ran out: receives that nobody worked", n)
 		}
 		if n := len(deadLettered); n > c.deadMost {
 			t.Errorf("%d of %d messages were dead-lettered, want %d at most", n, len(receives), c.deadMost)
 		}
-		dbg(t, journal, taps, s)
-		mustReceiveOncePerWorker(t, journal, taps)
+		mustHardlyTakeBack(t, journal, taps)
 		for id := range deadLettered {
 			if log.with(id, "max_receive_count=3") == 0 {
 				t.Errorf("message %s was dead-lettered without a failure, and no line of the log had said so", id)
@@ -266,9 +266,9 @@ func TestFiftyDeploysDeadLetterOnlyWhatThreeDrainsInterruptedAndSayWhichBefore(t
 	})
 }
 
-// mustReceiveOncePerWorker: a worker that gives a message back doesn't take it again itself, which would be a receive for
-// nothing.
-func mustReceiveOncePerWorker(t *testing.T, journal []sqsmodel.Event, taps []*tap) {
+// mustHardlyTakeBack: a worker that gives a message back may get it again itself, by a receive that is still open. That is a
+// receive for nothing: once for a message at most, and for one message in a stop or so.
+func mustHardlyTakeBack(t *testing.T, journal []sqsmodel.Event, taps []*tap) {
 	t.Helper()
 	again := 0
 	for _, tap := range taps {
@@ -278,12 +278,15 @@ func mustReceiveOncePerWorker(t *testing.T, journal []sqsmodel.Event, taps []*ta
 				got[e.MessageID]++
 			}
 		}
-		for _, n := range got {
+		for id, n := range got {
 			again += n - 1
+			if n > 2 {
+				t.Errorf("one worker received message %s %d times", id, n)
+			}
 		}
 	}
-	if again > 0 {
-		t.Errorf("%d messages were taken back by the worker that had given them back", again)
+	if again > len(taps) {
+		t.Errorf("%d messages were taken back by the workers that had given them back, in %d stops", again, len(taps))
 	}
 }
 
