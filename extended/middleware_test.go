@@ -209,6 +209,33 @@ func TestAnObjectStaysAsLongAsItsMessage(t *testing.T) {
 	})
 }
 
+// sink is a dead-letter sink that keeps what it was given.
+type sink struct{ taken []*worker.Message }
+
+func (s *sink) DeadLetter(_ context.Context, m *worker.Message, _ error) error {
+	s.taken = append(s.taken, m)
+	return nil
+}
+
+func TestADeadLetteredMessagesObjectIsKeptAndItsCopyPointsToIt(t *testing.T) {
+	bubble(t, func(w *world) {
+		c := w.client(extended.Config{})
+		w.send(c, large(300_000))
+		dead := &sink{}
+		stop := w.work(c, func(context.Context, *worker.Message) error { return worker.Permanent(errors.New("no")) }, worker.Config{DeadLetter: dead})
+		time.Sleep(time.Minute)
+		stop()
+		keys := w.s3.keys(bucket)
+		if w.left() != 0 || len(dead.taken) != 1 || len(keys) != 1 {
+			t.Fatalf("%d messages, %d dead-lettered, objects %v", w.left(), len(dead.taken), keys)
+		}
+		at, ok := extended.PointerOf(dead.taken[0])
+		if want := (extended.Pointer{Bucket: bucket, Key: keys[0], Size: 300_000}); !ok || at != want {
+			t.Errorf("the copy points to %v", at)
+		}
+	})
+}
+
 func TestRemovalsShareCallsAndFollowConfirmedDeletions(t *testing.T) {
 	bubble(t, func(w *world) {
 		c := w.client(extended.Config{AlwaysS3: true})

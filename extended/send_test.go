@@ -323,13 +323,16 @@ func TestABatchIsSplitOnRequest(t *testing.T) {
 
 func TestABatchOfLargeAttributesIsSplitWhateverWasAsked(t *testing.T) {
 	bubble(t, func(w *world) {
-		c := w.client(extended.Config{})
+		c := w.client(extended.Config{Threshold: extended.MaxMessage})
 		entries := w.entries("a", "b", "c")
 		for i := range entries {
 			entries[i].MessageAttributes = map[string]types.MessageAttributeValue{"big": text(large(250_000)), "more": text(large(250_000))}
 		}
 		if out := w.sendBatch(c, entries); len(out.Successful) != 3 || w.Count("SendMessageBatch") != 2 {
 			t.Errorf("%+v in %d calls", out, w.Count("SendMessageBatch"))
+		}
+		if n := len(w.s3.keys(bucket)); n > 0 {
+			t.Errorf("%d objects, for bodies that are smaller than a pointer", n)
 		}
 	})
 }

@@ -247,6 +247,17 @@ func TestADownloadIsCheckedAtItsEnd(t *testing.T) {
 	})
 }
 
+func TestAStreamWhoseSizeWasALieIsNotOpened(t *testing.T) {
+	each(t, map[string]int{"more": 6*mib + 1, "fewer": 6*mib - 1, "hardly any": 1, "none": 0}, func(w *world, declared int) {
+		c := w.client(extended.Config{Stream: true})
+		w.s3.put(bucket, prefix+"x", pattern(6*mib))
+		w.sendRaw(pointerTo(bucket, prefix+"x"), reserved(declared))
+		if _, err := c.Open(context.Background(), &w.receive(c)[0]); !errors.Is(err, extended.ErrSize) || c.Stats().InMemory != 0 {
+			w.t.Errorf("%v, %+v", err, c.Stats())
+		}
+	})
+}
+
 func TestABrokenDownloadGoesOnWhereItWas(t *testing.T) {
 	bubble(t, func(w *world) {
 		c := w.client(extended.Config{Stream: true, PartsInFlight: 2})
