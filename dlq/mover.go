@@ -30,19 +30,20 @@ type mover struct {
 
 	lanes sync.WaitGroup
 
-	mu         sync.Mutex
-	running    int  // lanes
-	quiet      bool // the last lane's last receive was empty
-	err        error
-	report     RedriveReport
-	begun      int               // of RedriveConfig.Limit
-	outcomes   map[string]bool   // ids that are counted
-	sent       map[string]copied // ids that are at the destination
-	unsure     map[string]bool   // ids that an earlier run was sending when it died
-	produced   map[string]bool   // new ids
-	undeleted  map[string]int    // ids that are at the destination and could not be deleted here, and how often
-	targets    map[string]*target
-	reportFrom sync.Mutex // one OnMessage at a time
+	mu        sync.Mutex
+	running   int  // lanes
+	quiet     bool // the last lane's last receive was empty
+	err       error
+	report    RedriveReport
+	begun     int               // of RedriveConfig.Limit
+	outcomes  map[string]bool   // ids that are counted
+	sent      map[string]copied // ids that are at the destination
+	unsure    map[string]bool   // ids that an earlier run was sending when it died
+	produced  map[string]bool   // new ids
+	undeleted map[string]int    // ids that are at the destination and could not be deleted here, and how often
+	targets   map[string]*target
+
+	telling sync.Mutex
 }
 
 // copied is a message that is at the destination.
@@ -230,7 +231,7 @@ func (m *mover) watch() (done chan struct{}) {
 		for {
 			select {
 			case <-ticker.C:
-				m.cfg.Progress(m.progress())
+				m.tell(func() { m.cfg.Progress(m.progress()) })
 			case <-m.receives.Done():
 				return
 			}
@@ -263,7 +264,7 @@ func (m *mover) end(ctx context.Context) (*RedriveReport, error) {
 	r.Took = time.Since(m.began)
 	m.mu.Unlock()
 	if m.cfg.Progress != nil {
-		m.cfg.Progress(m.progress())
+		m.tell(func() { m.cfg.Progress(m.progress()) })
 	}
 	switch {
 	case err != nil:
@@ -295,10 +296,15 @@ func (m *mover) record(res Result) {
 	}
 	m.mu.Unlock()
 	if m.cfg.OnMessage != nil {
-		m.reportFrom.Lock()
-		defer m.reportFrom.Unlock()
-		m.cfg.OnMessage(res)
+		m.tell(func() { m.cfg.OnMessage(res) })
 	}
+}
+
+// tell calls one of the caller's functions, one at a time: they often write to the same place.
+func (m *mover) tell(f func()) {
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	f()
 }
 
 // mayBeTwice names a message that may be at the destination twice.

@@ -106,11 +106,11 @@ type RedriveConfig struct {
 	// Visibility is for how long messages stay invisible if this process dies. Whole seconds from 10 s to 12 h; default 1 minute.
 	Visibility time.Duration
 
-	// Progress hears how it goes, every ProgressInterval and once at the end; never concurrently.
+	// Progress hears how it goes, every ProgressInterval and once at the end. It and OnMessage are called one at a time.
 	Progress func(Progress)
 	// ProgressInterval from 100 ms to 1 h; default 2 s. With a move task each is a ListMessageMoveTasks call.
 	ProgressInterval time.Duration
-	// OnMessage hears what became of each message; never concurrently. The mover only.
+	// OnMessage hears what became of each message, the mover's only. While it runs others wait.
 	OnMessage func(Result)
 	// Logger takes what an operator should read. Default slog.Default().
 	Logger *slog.Logger
