@@ -98,7 +98,7 @@ func (d *director) printLatency(latency time.Duration, raw, ours []trickleRun) {
 		r, o := each(raw, f), each(ours, f)
 		rows[0], rows[1] = append(rows[0], figure(median(r))), append(rows[1], figure(median(o)))
 		ratio = append(ratio, medianRatio(o, r))
-		rows[2] = append(rows[2], fmt.Sprintf("%.2f", medianRatio(o, r)))
+		rows[2] = append(rows[2], spread(ratios(o, r)))
 	}
 	t.rows = rows[:]
 	t.print(d.out)

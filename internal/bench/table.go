@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -82,6 +83,14 @@ func figure(v float64) string {
 		return fmt.Sprintf("%.2f", v)
 	}
 	return fmt.Sprintf("%.3f", v)
+}
+
+// spread is the median, and the extremes behind it.
+func spread(values []float64) string {
+	if len(values) < 2 {
+		return fmt.Sprintf("%.2f", median(values))
+	}
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", median(values), slices.Min(values), slices.Max(values))
 }
 
 func thousands(n int64) string {

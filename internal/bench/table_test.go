@@ -35,6 +35,9 @@ func TestFigures(t *testing.T) {
 			t.Errorf("figure(%v) = %q, want %q", v, got, want)
 		}
 	}
+	if got := spread([]float64{1.2, 0.8, 1}); got != "1.00 (0.80–1.20)" {
+		t.Errorf("spread = %q", got)
+	}
 	for n, want := range map[int64]string{-1: "-1", -100: "-100", -1000: "-1,000", 0: "0"} {
 		if got := thousands(n); got != want {
 			t.Errorf("thousands(%d) = %q, want %q", n, got, want)

@@ -136,7 +136,7 @@ func (d *director) printThroughput(latency time.Duration, concurrency int, entra
 		e := &entrants[i]
 		cell := func(f func(sprint) float64) string { return figure(median(e.of(f))) }
 		ratio := func(o *entrant, f func(sprint) float64) string {
-			return fmt.Sprintf("%.2f", medianRatio(e.of(f), o.of(f)))
+			return spread(ratios(e.of(f), o.of(f)))
 		}
 		t.add(e.name, cell(byRate), cell(byCPU), cell(byCalls),
 			cell(func(s sprint) float64 { return s.rss }), cell(func(s sprint) float64 { return s.allocs }), cell(func(s sprint) float64 { return s.bytes }),
