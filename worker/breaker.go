@@ -50,6 +50,17 @@ func (s BreakerState) String() string { return [...]string{"closed", "open", "pr
 // MarshalText makes the state readable in JSON.
 func (s BreakerState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// UnmarshalText reads what MarshalText wrote.
+func (s *BreakerState) UnmarshalText(text []byte) error {
+	for _, known := range []BreakerState{BreakerClosed, BreakerOpen, BreakerProbing} {
+		if known.String() == string(text) {
+			*s = known
+			return nil
+		}
+	}
+	return fmt.Errorf("worker: breaker state %q: must be closed, open or probing", text)
+}
+
 // ErrBreakerOpen is what Healthy says while the breaker isn't closed.
 var ErrBreakerOpen = errors.New("worker: a dependency is unavailable, the breaker is open")
 

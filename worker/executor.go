@@ -58,6 +58,7 @@ func (r *run) handle(d *delivery) {
 		o, took := outcomeOf(ctx, err), time.Since(started)
 		r.stats.handled(took)
 		r.tell.handled(d, o, took)
+		r.w.history.Load().handled(o)
 		r.settle(d, o)
 		r.retire()
 	}()

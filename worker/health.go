@@ -9,6 +9,10 @@ import (
 // ErrNotRunning is what Healthy says before Run and after it.
 var ErrNotRunning = errors.New("worker: not running")
 
+// ErrStalled is what Healthy says when no receive has come to an end for longer than it could take: the one state that a
+// restart of the process mends.
+var ErrStalled = errors.New("worker: stalled")
+
 // unhealthyAfter is how many failed receives in a row make a worker unhealthy.
 const unhealthyAfter = 3
 
@@ -48,7 +52,7 @@ func (p *poller) healthy() error {
 		return nil
 	}
 	if limit := 2*(max(p.r.wait, 0)+receiveSlack) + time.Minute; since > limit {
-		return fmt.Errorf("worker: stalled: no receive has come to an end for %v (limit %v)", since, limit)
+		return fmt.Errorf("%w: no receive has come to an end for %v (limit %v)", ErrStalled, since, limit)
 	}
 	return nil
 }

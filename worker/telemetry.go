@@ -313,9 +313,10 @@ func (o operation) attributes() []attribute.KeyValue {
 }
 
 // brief is an error's text, at most as long as a span should carry.
-func brief(err error) string {
-	const most = 300
-	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
+func brief(err error) string { return shorten(err.Error(), 300) }
+
+func shorten(text string, most int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}

@@ -25,9 +25,12 @@ type Worker struct {
 	receiveOptions []func(*sqs.Options)
 	otherOptions   []func(*sqs.Options)
 	readings       *readings // its metrics
+	diary          *diary    // the problems that it logged
+	history        atomic.Pointer[history]
 
 	concurrency atomic.Int64
 	running     atomic.Bool
+	ran         atomic.Bool         // Run was called
 	current     atomic.Pointer[run] // the run under way, or the last one
 }
 
@@ -59,7 +62,7 @@ func New(c Client, queueURL string, h Handler, cfg Config) (*Worker, error) {
 	if cfg.Name == "" {
 		cfg.Name = queueName(queueURL)
 	}
-	w := &Worker{client: c, queueURL: queueURL, handler: handler, cfg: cfg, readings: &readings{}}
+	w := &Worker{client: c, queueURL: queueURL, handler: handler, cfg: cfg, readings: &readings{}, diary: &diary{}}
 	w.concurrency.Store(int64(cfg.Concurrency))
 	w.receiveOptions, w.otherOptions, err = callOptions(c, cfg)
 	if err != nil {
@@ -105,6 +108,7 @@ type run struct {
 	arrivals   *arrivals
 	leftBehind leftBehind
 	handback   handback
+	began      time.Time
 	stats      counters
 	tell       *telemetry
 
@@ -140,6 +144,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if !w.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("worker: %s: Run is running already", w.cfg.Name)
 	}
+	w.ran.Store(true)
 	defer w.running.Store(false)
 	r := w.newRun(ctx)
 	defer r.end()
@@ -181,7 +186,7 @@ func (r *run) serve(ctx context.Context) error {
 func (w *Worker) newRun(ctx context.Context) *run {
 	r := &run{
 		w: w, cfg: w.cfg, client: w.client, receiveOptions: w.receiveOptions, otherOptions: w.otherOptions,
-		log:  w.cfg.Logger.With("worker", w.cfg.Name, "queue", queueName(w.queueURL)),
+		began: time.Now(), log: w.diary.logger(w.cfg.Logger).With("worker", w.cfg.Name, "queue", queueName(w.queueURL)),
 		wait: w.cfg.waitTime(), stopPolling: make(chan struct{}), fatal: make(chan error, 1),
 	}
 	r.cfg.Concurrency = w.Concurrency()
