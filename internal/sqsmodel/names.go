@@ -29,7 +29,8 @@ func newNameFilter(in *receiveInput) nameFilter {
 	for _, n := range in.MessageSystemAttributeNames {
 		want(string(n))
 	}
-	for _, n := range in.AttributeNames { // deprecated, and still answered
+	//lint:ignore SA1019 deprecated, and still answered
+	for _, n := range in.AttributeNames {
 		want(string(n))
 	}
 	return f

@@ -371,7 +371,7 @@ func TestRetentionEndsAMessageInAnyState(t *testing.T) {
 		a.one(url, visibility(100))
 		time.Sleep(30*time.Second - 1)
 		a.state(url, 1, 1, 0)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		a.state(url, 0, 0, 0)
 		a.events(sqsmodel.RetentionExpired, 2)
 	})

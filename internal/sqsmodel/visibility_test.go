@@ -23,7 +23,7 @@ func TestVisibilityEndsOnTheDot(t *testing.T) {
 		first := a.one(url)
 		time.Sleep(30*time.Second - 1)
 		a.bodies(a.receive(url))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		second := a.one(url)
 		if *first.MessageId != *second.MessageId || *first.ReceiptHandle == *second.ReceiptHandle {
 			t.Errorf("got %v after %v", second, first)
@@ -45,7 +45,7 @@ func TestVisibilityChangeCountsFromTheCall(t *testing.T) {
 		a.ok(a.change(url, m, 15)) // not 10 s left + 15
 		time.Sleep(15*time.Second - 1)
 		a.state(url, 0, 1, 0)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		a.state(url, 1, 0, 0)
 		a.one(url) // the next receive has the queue's own 30 s again
 		if d := time.Until(a.s.Queue(url).Messages[0].VisibleAt); d != 30*time.Second {
