@@ -26,7 +26,6 @@ func (h *messageHeap) pop() *message {
 	return m
 }
 
-
 func (h *messageHeap) remove(m *message) {
 	i := *h.index(m) - 1
 	*h.index(m) = 0
