@@ -124,11 +124,23 @@ func (m *mover) reset(round []outgoing) (rest, failed []outgoing) {
 	return rest, failed
 }
 
-// stillHeld drops what somebody else may have by now. It comes again.
+// losesAtMost is how often a message comes again because its lease was lost before it could be sent.
+const losesAtMost = 3
+
+// stillHeld drops what somebody else may have by now. It comes again, but not for ever.
 func (m *mover) stillHeld(round []outgoing) (rest []outgoing) {
 	for _, o := range round {
-		if o.lease.Err() == nil {
+		err := o.lease.Err()
+		if err == nil {
 			rest = append(rest, o)
+			continue
+		}
+		m.mu.Lock()
+		m.lost[o.item.ID]++
+		enough := m.lost[o.item.ID] >= losesAtMost
+		m.mu.Unlock()
+		if enough {
+			m.record(Result{Item: o.item, Outcome: Failed, Err: fmt.Errorf("it could not be held %d times: %w", losesAtMost, err)})
 		}
 	}
 	return rest

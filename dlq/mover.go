@@ -41,6 +41,7 @@ type mover struct {
 	unsure    map[string]bool   // ids that an earlier run was sending when it died
 	produced  map[string]bool   // new ids
 	undeleted map[string]int    // ids that are at the destination and could not be deleted here, and how often
+	lost      map[string]int    // ids whose leases were lost before they could be sent, and how often
 	targets   map[string]*target
 
 	telling sync.Mutex
@@ -55,6 +56,9 @@ type copied struct {
 // settleTime is how long a mover whose context has ended goes on with what it is sending.
 const settleTime = 10 * time.Second
 
+// heldAtMost is maxHeld, and less in a test.
+var heldAtMost = maxHeld
+
 var (
 	errDrained = errors.New("dlq: drained")
 	errLimit   = errors.New("dlq: the limit is reached")
@@ -65,11 +69,11 @@ var (
 func (p *prepared) runMover(ctx context.Context) (*RedriveReport, error) {
 	m := &mover{
 		prepared: p, pace: newPace(p.cfg.Rate), began: time.Now(),
-		outcomes: map[string]bool{}, sent: map[string]copied{}, unsure: map[string]bool{}, produced: map[string]bool{}, undeleted: map[string]int{},
+		outcomes: map[string]bool{}, sent: map[string]copied{}, unsure: map[string]bool{}, produced: map[string]bool{}, undeleted: map[string]int{}, lost: map[string]int{},
 		targets: map[string]*target{},
 	}
 	m.report = RedriveReport{Via: Mover, DryRun: p.cfg.DryRun, StartedAt: m.began}
-	if err := m.tryDeleting(ctx); err != nil {
+	if err := m.tryPermissions(ctx); err != nil {
 		return nil, err
 	}
 	if err := m.resume(ctx); err != nil {
@@ -106,14 +110,21 @@ func (p *prepared) runMover(ctx context.Context) (*RedriveReport, error) {
 	return m.end(ctx)
 }
 
-// tryDeleting finds out, with a receipt handle that doesn't exist, whether messages could be deleted once they were sent: a redrive that
-// learns it afterwards has made a copy of each.
-func (m *mover) tryDeleting(ctx context.Context) error {
+// tryPermissions finds out, with a receipt handle that doesn't exist, whether messages could be held, and deleted once they were sent: a
+// redrive that learns it afterwards has made a copy of each.
+func (m *mover) tryPermissions(ctx context.Context) error {
+	handle := ptr("sqsworker-permission-probe")
+	_, err := m.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{
+		QueueUrl: &m.dead.url, Entries: []types.ChangeMessageVisibilityBatchRequestEntry{{Id: entryID(0), ReceiptHandle: handle, VisibilityTimeout: 30}},
+	})
+	if isDenied(err) {
+		return explain(err, "ChangeMessageVisibility", m.dead.url)
+	}
 	if m.cfg.DryRun {
 		return nil
 	}
-	_, err := m.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{
-		QueueUrl: &m.dead.url, Entries: []types.DeleteMessageBatchRequestEntry{{Id: entryID(0), ReceiptHandle: ptr("sqsworker-permission-probe")}},
+	_, err = m.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{
+		QueueUrl: &m.dead.url, Entries: []types.DeleteMessageBatchRequestEntry{{Id: entryID(0), ReceiptHandle: handle}},
 	})
 	if isDenied(err) {
 		return explain(err, "DeleteMessage", m.dead.url)
@@ -190,7 +201,7 @@ func (m *mover) lane() {
 			m.startLane()
 		}
 		m.process(got)
-		if m.holder.count() >= maxHeld {
+		if m.holder.count() >= heldAtMost {
 			m.fail(ErrTooManyHeld)
 		}
 	}

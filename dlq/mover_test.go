@@ -294,17 +294,33 @@ func TestWhatCannotBeDeletedIsNamedAndDeletedByTheNextRun(t *testing.T) {
 }
 
 // A redrive that learns afterwards that it may not delete has made a copy of everything.
-func TestARedriveThatMayNotDeleteBeginsNothing(t *testing.T) {
-	bubble(t, func(w *world) {
+func TestARedriveThatMayNotDeleteOrHoldBeginsNothing(t *testing.T) {
+	each(t, map[string]string{"delete": "DeleteMessage", "hold": "ChangeMessageVisibility"}, func(w *world, action string) {
 		source, dead := w.pair()
 		w.dead(source, 20)
-		w.Inject(sqsmodel.Fault{Action: "DeleteMessageBatch", Code: "AccessDeniedException"})
+		w.Inject(sqsmodel.Fault{Action: action + "Batch", Code: "AccessDeniedException"})
 		r, err := w.redrive(context.Background(), dead, dlq.RedriveConfig{Via: dlq.Mover})
-		if r != nil || err == nil || !strings.Contains(err.Error(), "allow sqs:DeleteMessage on "+dead) {
-			t.Errorf("%+v, %v", r, err)
+		if r != nil || err == nil || !strings.Contains(err.Error(), "allow sqs:"+action+" on "+dead) {
+			w.t.Errorf("%+v, %v", r, err)
 		}
 		w.mustHold(dead, 20)
 		w.mustHold(source, 0)
+	})
+}
+
+// Renewals fail and the filter is slow: what can't be held isn't sent, since somebody else may have it, and isn't tried for ever.
+func TestWhatCannotBeHeldIsNotSent(t *testing.T) {
+	bubble(t, func(w *world) {
+		source, dead := w.pair()
+		w.dead(source, 3)
+		w.Inject(sqsmodel.Fault{Action: "ChangeMessageVisibilityBatch", Code: "ServiceUnavailable"})
+		r, err := w.redrive(context.Background(), dead, dlq.RedriveConfig{Visibility: 10 * time.Second, Filter: func(*dlq.Item) bool { time.Sleep(6 * time.Second); return true }})
+		if !errors.Is(err, dlq.ErrIncomplete) || r.Moved+r.Failed != 3 || r.Failed == 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		w.mustHaveOnce(source, int(r.Moved))
+		time.Sleep(time.Minute)
+		w.mustHold(dead, int(r.Failed))
 	})
 }
 
@@ -686,5 +702,35 @@ func TestAPayloadInS3CanBeReplacedByItsText(t *testing.T) {
 		if err != nil || r.Moved != 1 || !slices.Equal(w.bodies(source), []string{"LARGE THING"}) {
 			t.Errorf("%+v, %v, %q", r, err, w.bodies(source))
 		}
+	})
+}
+
+// SQS hands out no more than 120,000: an empty answer would look like the end of the queue.
+func TestARedriveThatLeavesTooMuchEndsWithAnErrorInsteadOfAnEmptyAnswer(t *testing.T) {
+	defer dlq.HoldAtMost(100)()
+	bubbleAt(t, sqsmodel.Config{InFlightLimit: 150}, func(w *world) {
+		source, dead := w.pair()
+		w.MustSend(dead, numbered(500)...)
+		r, err := w.redrive(context.Background(), dead, dlq.RedriveConfig{Destination: source, Batches: 1, Filter: func(i *dlq.Item) bool { return i.Body == "body 3" }})
+		if !errors.Is(err, dlq.ErrTooManyHeld) || r.Moved != 1 || r.Skipped < 99 || r.Skipped > 110 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		w.mustHold(dead, 499)
+	})
+}
+
+// What is left of a FIFO group keeps back what is behind it, and the report says that something remains.
+func TestWhatIsBehindALeftFIFOMessageRemains(t *testing.T) {
+	bubble(t, func(w *world) {
+		source, dead := w.pairOf(".fifo")
+		for i := range 15 {
+			w.MustSendGroup(dead, "a", fmt.Sprint("a ", i))
+		}
+		w.MustSendGroup(dead, "b", "b 0")
+		r, err := w.redrive(context.Background(), dead, dlq.RedriveConfig{Destination: source, Filter: func(i *dlq.Item) bool { return i.Body != "a 0" }})
+		if err != nil || r.Moved != 10 || r.Skipped != 1 || r.Remaining.Visible != 6 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		w.mustHold(dead, 6)
 	})
 }

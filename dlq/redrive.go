@@ -84,7 +84,8 @@ type RedriveConfig struct {
 	// DryRun looks and reports, and moves nothing. With the mover every message is received, decided on and given back; that is a receive.
 	DryRun bool
 	// Filter chooses what is moved; what it leaves stays. It is called concurrently. Default: everything. The mover has to hold what is left
-	// until the end, or it would get it again: at most 100,000 messages.
+	// until the end, or it would get it again: at most 100,000 messages, then [ErrTooManyHeld]. On a FIFO queue SQS keeps back what is behind
+	// a held message in its group, but for what came with it in a receive of ten: that is in Remaining, for the next run.
 	Filter func(*Item) bool
 	// Edit changes Body, Attributes, GroupID or TraceHeader of what is moved. It is called concurrently; an error leaves the message where it is. To
 	// change a payload that is in S3, read it with [Item.Payload], set Body, and delete the reserved attributes.
