@@ -24,7 +24,7 @@ func (c *Client) SendMessageBatch(ctx context.Context, in *sqs.SendMessageBatchI
 	if err := invalidBatch(in.Entries); err != nil {
 		return nil, err
 	}
-	b := c.newBatch(ctx, in, optFns)
+	b := c.newBatch(ctx, c.tracedBatch(ctx, in), optFns)
 	b.fit()
 	b.store(ctx)
 	if ctx.Err() != nil {

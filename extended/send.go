@@ -15,7 +15,8 @@ import (
 )
 
 // SendMessage sends a message, its payload through S3 if body and attributes together are above [Config.Threshold]. The
-// digests in the answer are of the message as it was given.
+// digests in the answer are of the message as it was given, with the context of the span in ctx if there is one: see
+// [worker.Injector], which keeps to SQS's limits and to the threshold.
 //
 // What SQS would refuse is refused before any call ([ErrInvalid], all reasons at once). If SQS refuses the message, its
 // object is removed again. If the answer was lost, SQS may have accepted the message: then the object is kept, and an
@@ -25,6 +26,7 @@ func (c *Client) SendMessage(ctx context.Context, in *sqs.SendMessageInput, optF
 	if in == nil {
 		return c.Client.SendMessage(ctx, in, optFns...)
 	}
+	in = c.traced(ctx, in)
 	queueURL := aws.ToString(in.QueueUrl)
 	m := outgoing{body: aws.ToString(in.MessageBody), attributes: in.MessageAttributes, delay: in.DelaySeconds, fifo: isFIFO(queueURL)}
 	through, err := c.route(ctx, queueURL, &m)

@@ -43,6 +43,7 @@ func (c *Client) Send(ctx context.Context, in *sqs.SendMessageInput, r io.Reader
 	case in.MessageBody != nil:
 		return nil, fmt.Errorf("%w: the input has a MessageBody: Send takes the payload from its reader; use SendMessage", ErrInvalid)
 	}
+	in = c.traced(ctx, in)
 	queueURL := aws.ToString(in.QueueUrl)
 	threshold := c.threshold(ctx, queueURL)
 	m := outgoing{body: "-", attributes: in.MessageAttributes, delay: in.DelaySeconds, fifo: isFIFO(queueURL)}
