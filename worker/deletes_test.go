@@ -467,3 +467,23 @@ func TestAfterDeleteThatFailsHarmsNothing(t *testing.T) {
 		w.mustStop()
 	})
 }
+
+// A server that refuses a whole batch for one bad handle says nothing about the nine others.
+func TestOneBadHandleDoesNotCondemnItsBatch(t *testing.T) {
+	each(t, map[string]string{"deletes": deleteBatch, "renewals": visibilityBatch}, func(t *testing.T, action string) {
+		for _, code := range []string{"ReceiptHandleIsInvalid", "MessageNotInflight"} {
+			q := newQueue(t, "VisibilityTimeout", "30")
+			ids := q.send(10)
+			q.Inject(sqsmodel.Fault{Action: action, Code: code, Times: 1})
+			var r runs
+			w := q.start(r.handler(takes(15*time.Second)), worker.Config{})
+			q.mustEmpty(25 * time.Second)
+			r.mustHaveRunOnce(t, ids)
+			q.mustHaveHappened(sqsmodel.Received, 10)
+			if s := w.Stats(); s.Lost != 0 || s.Deleted != 10 {
+				t.Errorf("%d lost, %d deleted", s.Lost, s.Deleted)
+			}
+			w.mustStop()
+		}
+	})
+}

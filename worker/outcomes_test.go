@@ -106,6 +106,7 @@ func TestOutcomeDecidesWhenTheMessageComesBack(t *testing.T) {
 		"snooze":                {worker.Snooze(90 * time.Second), 90 * time.Second, 90 * time.Second, false},
 		"snooze, wrapped":       {wrap(worker.Snooze(90 * time.Second)), 90 * time.Second, 90 * time.Second, false},
 		"snooze at once":        {worker.Snooze(0), 0, 0, false},
+		"snooze in the past":    {worker.Snooze(-time.Hour), 0, 0, false},
 		"snooze for a moment":   {worker.Snooze(time.Millisecond), time.Second, time.Second, false},
 		"failure":               {errNo, time.Second, 2 * time.Second, true},
 		"canceled":              {context.Canceled, time.Second, 2 * time.Second, true},

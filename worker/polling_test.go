@@ -746,17 +746,25 @@ func TestHealthFollowsTheReceives(t *testing.T) {
 			t.Errorf("idle: %v", err)
 		}
 		remove := q.Inject(sqsmodel.Fault{Action: receiveMessage, Code: "ServiceUnavailable"})
+		q.send(1) // ends the open receive; the next one fails
+		time.Sleep(10 * time.Millisecond)
+		if err := w.Healthy(); err != nil || w.Stats().ReceiveErrors != 1 {
+			t.Errorf("after %d failed receives that may pass: %v", w.Stats().ReceiveErrors, err)
+		}
 		time.Sleep(20 * time.Second)
 		if err := w.Healthy(); err == nil {
 			t.Error("many receives in a row have failed, and the worker is healthy")
 		}
 		remove()
-		eventually(t, 30*time.Second, "healthy again", func() bool { return w.Healthy() == nil })
-		q.Inject(sqsmodel.Fault{Action: receiveMessage, Code: "AccessDeniedException"})
-		time.Sleep(21 * time.Second)
-		if err := w.Healthy(); err == nil || !strings.Contains(err.Error(), "AccessDenied") {
-			t.Errorf("denied: %v", err)
+		eventually(t, 41*time.Second, "healthy again", func() bool { return w.Healthy() == nil })
+		remove = q.Inject(sqsmodel.Fault{Action: receiveMessage, Code: "AccessDeniedException"})
+		failed := w.Stats().ReceiveErrors
+		q.send(1)
+		time.Sleep(10 * time.Millisecond)
+		if err := w.Healthy(); err == nil || !strings.Contains(err.Error(), "AccessDenied") || w.Stats().ReceiveErrors != failed+1 {
+			t.Errorf("denied once: %v", err)
 		}
+		remove()
 		w.mustStop()
 		synctest.Wait()
 		if err := w.Healthy(); !errors.Is(err, worker.ErrNotRunning) {

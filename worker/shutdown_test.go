@@ -556,6 +556,8 @@ type interruption struct{ at time.Time }
 func (i interruption) Error() string       { return "spot instance interruption" }
 func (i interruption) Deadline() time.Time { return i.at }
 
+const noDeadline = 1000 * time.Hour
+
 func TestInterruptionsDeadlineShortensTheDrain(t *testing.T) {
 	type deadline struct {
 		in, drain   time.Duration
@@ -569,6 +571,7 @@ func TestInterruptionsDeadlineShortensTheDrain(t *testing.T) {
 		"past":    {-time.Second, 0, false, 0, 1200 * time.Millisecond},
 		"soon":    {2 * time.Second, time.Hour, false, 0, 100 * time.Millisecond}, // too little for anything but giving back
 		"long":    {2 * time.Minute, time.Hour, false, 110 * time.Second, 2 * time.Minute},
+		"none":    {noDeadline, 0, false, 18 * time.Second, 25 * time.Second},
 	}, func(t *testing.T, c deadline) {
 		q := newQueue(t)
 		q.send(3)
@@ -579,7 +582,11 @@ func TestInterruptionsDeadlineShortensTheDrain(t *testing.T) {
 			return err
 		}), worker.Config{DrainTimeout: c.drain, Concurrency: 3})
 		time.Sleep(time.Second)
-		var cause error = interruption{time.Now().Add(c.in)}
+		at := time.Now().Add(c.in)
+		if c.in == noDeadline {
+			at = time.Time{}
+		}
+		var cause error = interruption{at}
 		if c.wrap {
 			cause = fmt.Errorf("stopping: %w", cause)
 		}
@@ -736,12 +743,17 @@ func TestDrainingWorkerIsHealthy(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := newQueue(t)
 		q.send(1)
-		w := q.start(worker.HandlerFunc(takes(10*time.Second)), worker.Config{})
+		w := q.start(worker.HandlerFunc(takes(30*time.Second)), worker.Config{DrainTimeout: time.Minute})
 		time.Sleep(time.Second)
+		q.Inject(sqsmodel.Fault{Action: receiveMessage, Code: "AccessDeniedException"})
+		time.Sleep(20 * time.Second)
+		if err := w.Healthy(); err == nil {
+			t.Error("denied, and healthy")
+		}
 		go w.stop()
 		time.Sleep(5 * time.Second)
 		w.mustBeRunning()
-		if err := w.Healthy(); err != nil {
+		if err := w.Healthy(); err != nil { // it need not receive any more; restarting it would only cost it its work
 			t.Errorf("while draining: %v", err)
 		}
 		<-w.done
