@@ -35,7 +35,7 @@ func runBoth(ctx context.Context, o options, stdin io.Reader, out io.Writer) (st
 }
 
 func play(ctx context.Context, o options, out io.Writer, messages []message, source string) (*report, error) {
-	s, err := newScene(o, out)
+	s, err := newScene(ctx, o, out)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type options struct {
 	heartbeat   time.Duration // worker.Config.HeartbeatInterval
 	crash       bool
 	shortPoll   bool
+	idempotency bool
 	queueURL    string
 	verbose     bool
 
@@ -41,11 +42,12 @@ const (
 	maxMessages = 100_000
 )
 
-func newFlagSet(o *options, heartbeat *string) *flag.FlagSet {
+func newFlagSet(o *options, heartbeat, once *string) *flag.FlagSet {
 	f := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // one line instead, in run
 	f.StringVar(&o.input, "input", "", "send the lines of this `file` (- for standard input) instead of the built-in orders.jsonl: an order as\n"+
-		`{"order":4521,"amount":500}, or an S3 event notification, one a line`)
+		`{"order":4521,"amount":500}, or an S3 event notification, one a line. With "attachment":2097152 an
+order carries one of that size`)
 	f.IntVar(&o.messages, "messages", 0, "send `N` generated orders more")
 	f.IntVar(&o.workers, "workers", 2, "`N` workers; with 2 or more, one is told to stop half-way")
 	f.IntVar(&o.concurrency, "concurrency", 5, "each worker runs `N` handlers at once, and holds as many messages again ready")
@@ -57,6 +59,7 @@ func newFlagSet(o *options, heartbeat *string) *flag.FlagSet {
 	f.BoolVar(&o.crash, "crash", false, "half-way, kill a worker instead of stopping it (SIGKILL to a real process), and time how\n"+
 		"long its messages take to come back: try it with -visibility 1s, 30s and 12h")
 	f.BoolVar(&o.shortPoll, "short-poll", false, "poll without waiting, and run the same with long polls beside it, to show what those save")
+	f.StringVar(once, "idempotency", "on", "on: an order is handled once, however often it is sent or delivered; off: each time it is\ndelivered, to see what happens then")
 	f.StringVar(&o.queueURL, "queue-url", "", "work the queue at this `URL` with the default AWS configuration (AWS_ENDPOINT_URL too) until\n"+
 		"interrupted. What is handled is deleted from it")
 	f.BoolVar(&o.verbose, "v", false, "show the workers' own log on standard error")
@@ -66,7 +69,7 @@ func newFlagSet(o *options, heartbeat *string) *flag.FlagSet {
 const helpHead = `quickstart: sqsworker on an SQS in this process, or on a real queue with -queue-url.
 
 It sends messages, works them, stops a worker half-way, and counts at the server what became of each message.
-Exit status: 0 all well; 1 something was lost or run twice without cause; 2 it couldn't start.
+Exit status: 0 all well; 1 something was lost, run twice without cause or charged twice; 2 it couldn't start.
 
 `
 
@@ -76,13 +79,15 @@ This duplicates work: slow messages outlive their visibility, and another worker
 These don't: the visibility is renewed while a message is worked on, or it is long enough:
   quickstart -visibility 2s -handle-time 5s
   quickstart -heartbeat=off -visibility 30s -handle-time 5s
+This charges customers twice: an order that is sent twice is two messages to SQS:
+  quickstart -idempotency=off
 But a long visibility makes a dead worker's messages wait:
   quickstart -crash -visibility 1s
   quickstart -crash -visibility 30s
 `
 
 func printHelp(w io.Writer) {
-	f := newFlagSet(&options{}, new(string))
+	f := newFlagSet(&options{}, new(string), new(string))
 	fmt.Fprint(w, helpHead)
 	f.SetOutput(w)
 	f.PrintDefaults()
@@ -92,8 +97,8 @@ func printHelp(w io.Writer) {
 // parseFlags reads the command line. log takes the workers' log when it is asked for.
 func parseFlags(args []string, log io.Writer) (options, error) {
 	var o options
-	var heartbeat string
-	f := newFlagSet(&o, &heartbeat)
+	var heartbeat, once string
+	f := newFlagSet(&o, &heartbeat, &once)
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -105,6 +110,9 @@ func parseFlags(args []string, log io.Writer) (options, error) {
 	var err error
 	if o.heartbeat, err = parseHeartbeat(heartbeat); err != nil {
 		return o, err
+	}
+	if o.idempotency = once == "on"; !o.idempotency && once != "off" {
+		return o, fmt.Errorf("-idempotency is %q: must be on or off", once)
 	}
 	if err := o.validate(given); err != nil {
 		return o, err
@@ -149,7 +157,7 @@ func (o options) validate(given map[string]bool) error {
 		return errors.New("-queue-url is empty: must be a queue's URL, such as https://sqs.eu-west-1.amazonaws.com/123456789012/orders")
 	}
 	if o.queueURL != "" {
-		for _, name := range []string{"input", "messages", "crash"} {
+		for _, name := range []string{"input", "messages", "crash", "idempotency"} {
 			if given[name] {
 				return fmt.Errorf("-%s is for the in-process queue: leave it out with -queue-url, which only works what is in the queue", name)
 			}

@@ -92,14 +92,12 @@ func (s *scene) heldByTheDead() (ids []string) {
 	return ids
 }
 
-// onlyTheDeadHold tells whether all that is left is with the killed process, for longer than anybody wants to watch.
+// onlyTheDeadHold tells whether all that is left is with the killed process, or waits for it (an order that it works, sent
+// twice), for longer than anybody wants to watch.
 func (s *scene) onlyTheDeadHold(now counts) bool {
-	if now.sent-now.done() > len(s.crashed) { // the cheap look first
-		return false
-	}
 	soonest := time.Time{}
 	for _, m := range s.server.Queue(s.queueURL).Messages {
-		if m.State != sqsmodel.InFlight || !s.victim.received(m.Handle) {
+		if m.State != sqsmodel.InFlight || !s.victim.received(m.Handle) && !s.ledger.putOff(m.ID) {
 			return false
 		}
 		if soonest.IsZero() || m.VisibleAt.Before(soonest) {

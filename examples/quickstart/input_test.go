@@ -38,6 +38,10 @@ func TestBadLinesAreNamed(t *testing.T) {
 		"version 3":          {strings.Replace(event, `"2.1"`, `"3.0"`, 1), `eventVersion is "3.0"`},
 		"no event name":      {strings.Replace(event, `"ObjectCreated:Put"`, `""`, 1), "eventName is missing"},
 		"no key":             {strings.Replace(event, `a+b%2Fc.jpg`, ``, 1), "the object's key is missing"},
+		"attachment 0":       {`{"order":1,"amount":2,"attachment":0}`, `"attachment" is 0: must be a whole number of bytes from 1 to 8388608`},
+		"half a byte":        {`{"order":1,"amount":2,"attachment":1.5}`, `"attachment" is 1.5: must be`},
+		"large attachment":   {`{"order":1,"amount":2,"attachment":8388609}`, `"attachment" is 8388609: must be`},
+		"many attachments":   {strings.Repeat(`{"order":1,"amount":2,"attachment":8388608}`+"\n", 17), "in.jsonl:17: attachments of more than 134217728 bytes"},
 		"key not encoded":    {strings.Replace(event, `%2F`, `%zz`, 1), "isn't URL-encoded"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,6 +72,8 @@ func TestGoodLinesAreRead(t *testing.T) {
 		"test event":    {`{"Service":"Amazon S3","Event":"s3:TestEvent"}`, job{name: "S3 test event", event: true}},
 		"windows line":  {"{\"order\":1,\"amount\":1}\r", job{name: "order 1"}},
 		"byte order":    {"\uFEFF{\"order\":1,\"amount\":1}", job{name: "order 1"}},
+		"delete fails":  {`{"order":1533,"amount":1}`, job{name: "order 1533", deleteFails: true}},
+		"attachment":    {`{"order":1,"amount":1,"attachment":{"of":"another kind"}}`, job{name: "order 1"}},
 		"longest":       {longest, job{name: "order 7", failsOnce: true}},
 		"steering keys": {strings.Replace(event, "a+b", "%1B%5B2J", 1), job{name: "s3://b/?[2J/c.jpg", event: true}},
 	} {
@@ -146,8 +152,11 @@ func FuzzLinesNeverPanic(f *testing.F) {
 			t.Errorf("%d messages, %v", len(messages), err)
 		}
 		for _, m := range messages {
-			if _, err := parse(m.body); err != nil {
-				t.Errorf("the handler would refuse %q: %v", m.body, err)
+			m.attach = min(m.attach, 1000) // the shape is what matters
+			for _, body := range []string{m.body, m.text()} {
+				if j, err := parse(body); err != nil || j != m.job {
+					t.Errorf("the handler would refuse %q: %v, or see %+v", body, err, j)
+				}
 			}
 			if strings.ContainsAny(m.job.name, "\n\r\x1b") {
 				t.Errorf("name %q", m.job.name)

@@ -15,13 +15,15 @@ import (
 // ledger keeps the truth about every message: what the server did with it, and when handlers ran it. Nothing in it is
 // what a worker says about itself.
 type ledger struct {
-	mu       sync.Mutex
-	queue    string // the source queue's name
-	entries  map[string]*entry
-	now      counts
-	released []string // ids of messages given back with visibility 0
-	moved    []string // ids of messages that went to the dead-letter queue
-	lastAt   time.Time
+	mu        sync.Mutex
+	queue     string // the source queue's name
+	entries   map[string]*entry
+	now       counts
+	released  []string          // ids of messages given back with visibility 0
+	moved     []string          // ids of messages that went to the dead-letter queue
+	deletions []string          // ids of messages that were deleted
+	failing   map[string]string // ids of messages whose first delete is to fail, by each receipt handle
+	lastAt    time.Time
 
 	killed   string // the worker that was killed
 	killedAt time.Time
@@ -69,7 +71,7 @@ type counts struct {
 func (c counts) done() int { return c.deleted + c.dead }
 
 func newLedger(queue string) *ledger {
-	return &ledger{queue: queue, entries: map[string]*entry{}}
+	return &ledger{queue: queue, entries: map[string]*entry{}, failing: map[string]string{}}
 }
 
 func (l *ledger) entry(id string) *entry {
@@ -96,8 +98,12 @@ func (l *ledger) event(ev sqsmodel.Event) {
 		l.now.sent++
 	case sqsmodel.Received:
 		l.now.received++
+		if e.message.job.deleteFails {
+			l.failing[ev.Handle] = ev.MessageID
+		}
 	case sqsmodel.Deleted:
 		l.now.deleted++
+		l.deletions = append(l.deletions, ev.MessageID)
 	case sqsmodel.DeadLettered:
 		l.now.dead++
 		l.moved = append(l.moved, ev.MessageID)
@@ -192,6 +198,32 @@ func (l *ledger) deadLettered(skip int) []string {
 	return slices.Clone(l.moved[min(skip, len(l.moved)):])
 }
 
+// failingDelete is the id of the message that was received with a handle, if its first delete is to fail.
+func (l *ledger) failingDelete(handle string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failing[handle]
+}
+
+// suppression is a message that was deleted without a run, because its work was done.
+type suppression struct {
+	name  string
+	again bool // by an earlier delivery of the same message; else by another message
+}
+
+// suppressed are those among the deletions that weren't seen before.
+func (l *ledger) suppressed(seen *int) (all []suppression) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range l.deletions[*seen:] {
+		if e := l.entries[id]; e.suppressed() {
+			all = append(all, suppression{e.message.job.name, e.succeeded()})
+		}
+	}
+	*seen = len(l.deletions)
+	return all
+}
+
 // failedLast tells whether the last run of a message that has ended was a failure.
 func (l *ledger) failedLast(id string) bool {
 	l.mu.Lock()
@@ -262,4 +294,16 @@ func (e *entry) ordered() []sqsmodel.Event {
 	events := slices.Clone(e.events)
 	slices.SortFunc(events, func(a, b sqsmodel.Event) int { return cmp.Compare(a.Seq, b.Seq) })
 	return events
+}
+
+// putOff tells whether a message was given back and waits for its time.
+func (l *ledger) putOff(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	events := l.entry(id).ordered()
+	return len(events) > 0 && events[len(events)-1].Kind == sqsmodel.VisibilityChanged && !l.entry(id).running()
+}
+
+func (e *entry) running() bool {
+	return slices.ContainsFunc(e.runs, func(r handlerRun) bool { return r.to.IsZero() })
 }

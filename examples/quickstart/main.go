@@ -1,13 +1,14 @@
 // Command quickstart shows in a quarter of a minute what sqsworker does. It starts an SQS in this process, makes a
 // queue with a dead-letter queue, sends it orders and S3 event notifications, and lets two workers work them. Some
-// messages take longer than their visibility timeout, some fail once, some always fail, and half-way one of the workers
-// is told to stop. At the end it counts, at the server, what became of every message and what it would have cost.
+// messages take longer than their visibility timeout, some fail once, some always fail, some orders come twice or with an
+// attachment that SQS doesn't take, and half-way one of the workers is told to stop. At the end it counts, at the server,
+// what became of every message and what it would have cost.
 //
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -h
 //
 // With -queue-url it runs the same worker on a real queue. Reading order: newWorker below, shop.handle in shop.go (the
-// handler), then scene.go.
+// handler), middleware.go (each order once, attachments through S3), then scene.go.
 package main
 
 import (
@@ -23,7 +24,8 @@ import (
 	"github.com/sqsworker/sqsworker/worker"
 )
 
-// newWorker is all that a service has to write to work a queue. Everything in Config is optional.
+// newWorker is all that a service has to write to work a queue. Everything in Config is optional; middleware.go shows
+// what Middleware is good for.
 func newWorker(client worker.Client, queueURL, name string, o options, middleware ...worker.Middleware) (*worker.Worker, error) {
 	handler := worker.HandlerFunc(shop{slow: o.handleTime}.handle)
 	return worker.New(client, queueURL, handler, worker.Config{
@@ -51,7 +53,7 @@ func main() {
 // Exit statuses.
 const (
 	exitOK          = 0
-	exitBad         = 1 // something was lost, or run twice without cause
+	exitBad         = 1 // something was lost, run twice without cause or charged twice
 	exitUsage       = 2 // a bad flag, file, line or queue: nothing was run
 	exitInterrupted = 130
 )

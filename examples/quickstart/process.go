@@ -18,7 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/sqsworker/sqsworker/internal/sqsmodel"
@@ -47,7 +46,7 @@ type processSpec struct {
 	Concurrency                       int
 	Visibility, Heartbeat, Wait, Slow time.Duration
 	BackoffMin, BackoffMax            time.Duration
-	Verbose                           bool
+	Idempotency, Verbose              bool
 }
 
 // note is one line that the process says.
@@ -68,13 +67,13 @@ func (p *process) listen() (endpoint string, err error) {
 }
 
 // start starts the process.
-func (p *process) start(name, queueURL string, o options, server *sqsmodel.Server) (*contestant, error) {
-	p.http.Handler = p.overhear(server)
+func (p *process) start(name, queueURL string, o options, server *sqsmodel.Server, others http.Handler) (*contestant, error) {
+	p.http.Handler = p.overhear(server, others)
 	go p.http.Serve(p.listener) // it ends with close
 	spec, err := json.Marshal(processSpec{
 		Endpoint: "http://" + p.listener.Addr().String(), QueueURL: queueURL, Name: name,
 		Concurrency: o.concurrency, Visibility: o.visibility, Heartbeat: o.heartbeat, Wait: o.wait, Slow: o.handleTime,
-		BackoffMin: o.backoff.Min, BackoffMax: o.backoff.Max, Verbose: o.verbose,
+		BackoffMin: o.backoff.Min, BackoffMax: o.backoff.Max, Idempotency: o.idempotency, Verbose: o.verbose,
 	})
 	if err != nil {
 		return nil, err
@@ -121,10 +120,16 @@ func (p *process) listenTo(name string, stdout io.Reader) {
 	}
 }
 
-// overhear notes which receipt handles the server gives to the process, before the process gets them.
-func (p *process) overhear(server http.Handler) http.Handler {
+// overhear notes which receipt handles the server gives to the process, before the process gets them. What isn't for SQS
+// goes to others.
+func (p *process) overhear(server, others http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), "."+receiveAction) {
+		service, action, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+		switch {
+		case service != "AmazonSQS":
+			others.ServeHTTP(w, r)
+			return
+		case action != receiveAction:
 			server.ServeHTTP(w, r)
 			return
 		}
@@ -182,27 +187,32 @@ func runProcess(specText string, stdin io.Reader, stdout, stderr io.Writer) int 
 		io.Copy(io.Discard, stdin) // any end will do
 		stop()
 	}()
-	client := sqs.New(sqs.Options{
-		Region: "us-east-1", BaseEndpoint: &spec.Endpoint,
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "none", SecretAccessKey: "needed"}, nil
-		}),
-	})
-	w, err := newWorker(client, spec.QueueURL, spec.Name, spec.options(stderr), sayRuns(stdout))
-	if err == nil {
-		err = w.Run(ctx)
-	}
-	if err != nil {
+	if err := spec.run(ctx, stdout, stderr); err != nil {
 		fmt.Fprintf(stderr, "quickstart: %s: %s\n", spec.Name, oneLine(err))
 		return exitBad
 	}
 	return exitOK
 }
 
+func (s processSpec) run(ctx context.Context, stdout, stderr io.Writer) error {
+	o := s.options(stderr)
+	client := sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: &s.Endpoint, Credentials: credentials})
+	middleware, err := newShared(s.Endpoint, http.DefaultClient).middleware(o, sayRuns(stdout))
+	if err != nil {
+		return err
+	}
+	w, err := newWorker(client, s.QueueURL, s.Name, o, middleware...)
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
 func (s processSpec) options(stderr io.Writer) options {
 	o := options{
 		concurrency: s.Concurrency, visibility: s.Visibility, heartbeat: s.Heartbeat, wait: s.Wait, handleTime: s.Slow,
-		backoff: worker.Backoff{Min: s.BackoffMin, Max: s.BackoffMax}, logger: slog.New(slog.DiscardHandler),
+		idempotency: s.Idempotency,
+		backoff:     worker.Backoff{Min: s.BackoffMin, Max: s.BackoffMax}, logger: slog.New(slog.DiscardHandler),
 	}
 	if s.Verbose {
 		o.logger = slog.New(slog.NewTextHandler(stderr, nil))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -50,9 +51,9 @@ func orders(n int) string {
 	var b strings.Builder
 	for i := range n {
 		if i%10 == 3 {
-			b.WriteString(`{"order":10,"amount":20000}` + "\n")
+			fmt.Fprintf(&b, `{"order":%d,"amount":20000}`+"\n", 10*(i+1))
 		} else {
-			b.WriteString(`{"order":10,"amount":20}` + "\n")
+			fmt.Fprintf(&b, `{"order":%d,"amount":20}`+"\n", 10*(i+1))
 		}
 	}
 	return b.String()

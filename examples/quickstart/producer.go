@@ -8,6 +8,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/sqsworker/sqsworker/extended"
 )
 
 const (
@@ -15,8 +17,8 @@ const (
 	batchBytes   = 1 << 20 // and its bodies together
 )
 
-// send sends the messages, as many in a call as SQS takes, and tells sent the id that each one got.
-func send(ctx context.Context, client *sqs.Client, queueURL string, messages []message, sent func(id string, m message)) error {
+// send sends the messages, as many in a call as SQS takes, what is too large for that through S3, and tells sent the id that each one got.
+func send(ctx context.Context, client *extended.Client, queueURL string, messages []message, sent func(id string, m message)) error {
 	for len(messages) > 0 {
 		n := batch(messages)
 		if err := sendBatch(ctx, client, queueURL, messages[:n], sent); err != nil {
@@ -27,7 +29,8 @@ func send(ctx context.Context, client *sqs.Client, queueURL string, messages []m
 	return nil
 }
 
-// batch is how many of the messages fit into one call.
+// batch is how many of the messages fit into one call. Of one with an attachment only a pointer goes to SQS, no longer than
+// its line by much.
 func batch(messages []message) int {
 	n, size := 0, 0
 	for n < len(messages) && n < batchEntries && size+len(messages[n].body) <= batchBytes {
@@ -37,10 +40,10 @@ func batch(messages []message) int {
 	return n
 }
 
-func sendBatch(ctx context.Context, client *sqs.Client, queueURL string, messages []message, sent func(id string, m message)) error {
+func sendBatch(ctx context.Context, client *extended.Client, queueURL string, messages []message, sent func(id string, m message)) error {
 	in := &sqs.SendMessageBatchInput{QueueUrl: &queueURL}
 	for i, m := range messages {
-		in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageBody: aws.String(m.body)})
+		in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageBody: aws.String(m.text())})
 	}
 	out, err := client.SendMessageBatch(ctx, in)
 	if err != nil {

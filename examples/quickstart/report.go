@@ -11,11 +11,12 @@ import (
 
 // report is what the scene ends with.
 type report struct {
-	o     options
-	t     totals
-	usage []usage
-	crash *crashReport
-	why   error // it ended before everything was done
+	o      options
+	t      totals
+	usage  []usage
+	crash  *crashReport
+	beside beside
+	why    error // it ended before everything was done
 }
 
 // crashReport is what a crash did.
@@ -24,8 +25,23 @@ type crashReport struct {
 	firstBack time.Duration // until the first of those comes back that haven't
 }
 
+// beside is what happened in DynamoDB and S3.
+type beside struct {
+	writes, put, bytes, fetched, deleted, early int64
+	left, orphans                               int // objects, and of them those without a message
+}
+
+func (s *scene) besideSQS() (b beside, err error) {
+	b = beside{
+		writes: s.records.writes.Load(), put: s.objects.put.Load(), bytes: s.objects.bytes.Load(), fetched: s.objects.fetched.Load(),
+		deleted: s.objects.deleted.Load(), early: s.objects.early.Load(),
+	}
+	b.left, b.orphans, err = s.objects.left(bucketName)
+	return b, err
+}
+
 // report counts, once all workers have ended.
-func (s *scene) report() *report {
+func (s *scene) report() (*report, error) {
 	queue := s.server.Queue(s.queueURL).Messages
 	r := &report{
 		o: s.o, why: s.incomplete,
@@ -40,7 +56,9 @@ func (s *scene) report() *report {
 			}
 		}
 	}
-	return r
+	var err error
+	r.beside, err = s.besideSQS()
+	return r, err
 }
 
 func ids(messages []sqsmodel.MessageState) map[string]bool {
@@ -54,7 +72,7 @@ func ids(messages []sqsmodel.MessageState) map[string]bool {
 // status is the program's exit status.
 func (r *report) status() int {
 	switch {
-	case r.t.lost > 0 || r.t.twice > 0 || errors.Is(r.why, errStuck):
+	case r.t.lost > 0 || r.t.twice > 0 || r.t.chargedTwice > 0 || r.beside.early > 0 || r.orphaned() || errors.Is(r.why, errStuck):
 		return exitBad
 	case errors.Is(r.why, errInterrupted):
 		return exitInterrupted
@@ -62,11 +80,17 @@ func (r *report) status() int {
 	return exitOK
 }
 
+// orphaned tells whether objects stay behind without a cause. A worker that is killed between a message's delete and its
+// object's leaves one, and the bucket's lifecycle rule removes it.
+func (r *report) orphaned() bool { return r.beside.orphans > 0 && r.crash == nil }
+
 func (r *report) print(w io.Writer) {
 	fmt.Fprintln(w)
 	r.printMessages(w)
 	fmt.Fprintln(w)
 	printUsage(w, r.usage, r.t.sent)
+	fmt.Fprintln(w)
+	r.printBeside(w)
 	fmt.Fprintln(w)
 	fmt.Fprintln(w, r.verdict())
 }
@@ -78,6 +102,7 @@ func (r *report) printMessages(w io.Writer) {
 	t.row("received", r.t.received, remark(r.t.received > r.t.sent, "a message counts each time"))
 	t.row("handled", r.t.handled, "")
 	t.row("retried", r.t.retried, "runs after a failed one")
+	t.row("duplicates suppressed", r.t.suppressed, r.suppressedText())
 	t.row("released at the stop", r.t.released, remark(r.t.released > 0, "by a worker that was told to stop"))
 	t.row("dead-lettered", r.t.dead, remark(r.t.goodDead > 0, fmt.Sprintf("%d of them by mistake: nothing was wrong with them", r.t.goodDead)))
 	if r.crash != nil {
@@ -89,7 +114,51 @@ func (r *report) printMessages(w io.Writer) {
 	}
 	t.row("lost", r.t.lost, "sent, but neither deleted after success nor dead-lettered")
 	t.row("run twice without cause", r.t.twice, "again after success, or twice at the same time")
+	t.row("orders charged", r.t.charged, "")
+	t.row("orders charged twice", r.t.chargedTwice, "")
 	t.print(w)
+}
+
+func (r *report) suppressedText() string {
+	switch {
+	case !r.o.idempotency:
+		return "idempotency is OFF: a worker remembers what it handled itself, no more"
+	case r.t.suppressed == 0:
+		return ""
+	}
+	return fmt.Sprintf("deleted without a run: %d sent twice, %d delivered again", r.t.suppressed-r.t.again, r.t.again)
+}
+
+// printBeside prints what the orders needed beside SQS.
+func (r *report) printBeside(w io.Writer) {
+	var t table
+	t.row("BESIDE SQS", "", "")
+	t.row("DynamoDB writes", r.beside.writes, remark(r.o.idempotency, "two for each run, one for a duplicate, and renewals of long runs"))
+	t.row("objects put", r.beside.put, fmt.Sprintf("%.1f MiB in S3", mebibytes(r.beside.bytes)))
+	t.row("objects fetched", r.beside.fetched, remark(r.beside.fetched > r.beside.put, "again for each delivery"))
+	t.row("objects deleted", r.beside.deleted, r.deletedText())
+	t.row("objects left", r.beside.left, r.leftText())
+	t.print(w)
+}
+
+func (r *report) deletedText() string {
+	switch {
+	case r.beside.early > 0:
+		return fmt.Sprintf("%d of them BEFORE their message", r.beside.early)
+	case r.beside.deleted > 0:
+		return "each after its message"
+	}
+	return ""
+}
+
+func (r *report) leftText() string {
+	switch {
+	case r.beside.orphans > 0 && r.crash != nil:
+		return fmt.Sprintf("%d by the killed worker: left to the bucket's lifecycle rule", r.beside.orphans)
+	case r.beside.orphans > 0:
+		return fmt.Sprintf("%d without a message", r.beside.orphans)
+	}
+	return remark(r.beside.left > 0, "their messages are still there")
 }
 
 func remark(when bool, text string) string {
@@ -149,8 +218,16 @@ func (r *report) verdict() string {
 	switch {
 	case r.t.lost > 0:
 		return fmt.Sprintf("LOST: %d messages.", r.t.lost)
+	case r.t.chargedTwice > 0 && !r.o.idempotency:
+		return fmt.Sprintf("CHARGED TWICE: %d orders. Sent twice, an order is two messages to SQS, and a message whose delete fails comes again: try it without -idempotency=off.", r.t.chargedTwice)
 	case r.t.twice > 0:
 		return fmt.Sprintf("DUPLICATED WORK: %d runs too many. %s", r.t.twice, r.advice())
+	case r.t.chargedTwice > 0:
+		return fmt.Sprintf("CHARGED TWICE: %d orders.", r.t.chargedTwice)
+	case r.beside.early > 0:
+		return fmt.Sprintf("EARLY: %d attachments were deleted before their messages.", r.beside.early)
+	case r.orphaned():
+		return fmt.Sprintf("LEFT BEHIND: %d attachments without a message.", r.beside.orphans)
 	case errors.Is(r.why, errStuck):
 		return "STUCK: some messages were not finished."
 	case errors.Is(r.why, errInterrupted):
@@ -158,7 +235,7 @@ func (r *report) verdict() string {
 	case r.crash != nil:
 		return "Nothing lost. " + r.crashAdvice()
 	}
-	return "Nothing lost, nothing run twice without cause."
+	return "Nothing lost, nothing run twice without cause, no order charged twice, no attachment left behind."
 }
 
 func (r *report) advice() string {

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sqsworker/sqsworker/extended"
+	"github.com/sqsworker/sqsworker/idempotency"
 	"github.com/sqsworker/sqsworker/internal/sqsmodel"
 	"github.com/sqsworker/sqsworker/worker"
 )
@@ -32,14 +35,20 @@ type scene struct {
 	ledger   *ledger
 	workers  []*contestant
 	victim   *process // the worker that -crash kills
+	records  *records // DynamoDB
+	objects  *objects // S3
+	shared   shared   // their clients
+	deletes  *failedDeletes
 
-	halfway    bool
-	announced  int // dead-lettered messages told of
-	toldBack   bool
-	crashed    []string // ids of the messages that the victim held when it was killed
-	crashedAt  time.Time
-	emptyAt    time.Time
-	incomplete error // why the scene ended before everything was done
+	halfway                    bool
+	announced                  int // dead-lettered messages told of
+	deletesTold, deletionsSeen int
+	againTold, twiceTold       bool
+	toldBack                   bool
+	crashed                    []string // ids of the messages that the victim held when it was killed
+	crashedAt                  time.Time
+	emptyAt                    time.Time
+	incomplete                 error // why the scene ended before everything was done
 }
 
 // contestant is one worker that runs.
@@ -58,7 +67,7 @@ func runScene(ctx context.Context, o options, stdin io.Reader, out io.Writer) (s
 	if err != nil {
 		return exitUsage, err
 	}
-	s, err := newScene(o, out)
+	s, err := newScene(ctx, o, out)
 	if err != nil {
 		return exitUsage, err
 	}
@@ -70,8 +79,8 @@ func runScene(ctx context.Context, o options, stdin io.Reader, out io.Writer) (s
 	return r.status(), nil
 }
 
-// newScene starts an SQS with two queues.
-func newScene(o options, out io.Writer) (*scene, error) {
+// newScene starts an SQS with two queues, a DynamoDB with a table and an S3 with a bucket.
+func newScene(ctx context.Context, o options, out io.Writer) (*scene, error) {
 	s := &scene{o: o, out: newNarrator(out), ledger: newLedger(queueName)}
 	var cfg sqsmodel.Config
 	if o.crash {
@@ -93,7 +102,27 @@ func newScene(o options, out io.Writer) (*scene, error) {
 		"RedrivePolicy": fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`,
 			s.server.Queue(dlqName).ARN, maxReceiveCount),
 	})
-	return s, nil
+	s.deletes = s.failDeletes()
+	return s, s.newShared(ctx)
+}
+
+// newShared makes what the workers share beside the queue.
+func (s *scene) newShared(ctx context.Context) (err error) {
+	s.records = newRecords()
+	if s.objects, err = newObjects(bucketName, s.pointsTo); err != nil {
+		return err
+	}
+	s.shared = newShared("http://in.this.process", inProcess{http.HandlerFunc(s.serveOthers)})
+	return idempotency.CreateTable(ctx, s.shared.dynamo, tableName, idempotency.DynamoConfig{})
+}
+
+// serveOthers is all of AWS that isn't SQS.
+func (s *scene) serveOthers(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.Header.Get("X-Amz-Target"), "DynamoDB_") {
+		s.records.ServeHTTP(w, r)
+		return
+	}
+	s.objects.ServeHTTP(w, r)
 }
 
 // run plays the scene: send, work, stop a worker half-way, wait until the queue is empty, stop the others.
@@ -111,11 +140,11 @@ func (s *scene) run(ctx context.Context, messages []message, source string) (*re
 	}
 	s.stopAll()
 	s.out.wipe()
-	return s.report(), nil
+	return s.report()
 }
 
 func (s *scene) introduce() {
-	s.out.say("an SQS in this process: queue %q, visibility %v, to %q after %d receives", queueName, s.o.visibility, dlqName, maxReceiveCount)
+	s.out.say("an SQS, a DynamoDB and an S3 in this process: queue %q, visibility %v, to %q after %d receives", queueName, s.o.visibility, dlqName, maxReceiveCount)
 }
 
 // send puts the messages into the queue, before any worker is there, so that half-way is half-way.
@@ -124,7 +153,11 @@ func (s *scene) send(ctx context.Context, messages []message, source string) err
 		messages = append(messages, generate(s.o.messages)...)
 		source = fmt.Sprintf("%s and %d generated orders", source, s.o.messages)
 	}
-	if err := send(ctx, s.server.Client(), s.queueURL, messages, s.ledger.sent); err != nil {
+	client, err := extended.New(s.server.Client(), s.shared.s3, attachments(s.o.logger))
+	if err != nil {
+		return err
+	}
+	if err := send(ctx, client, s.queueURL, messages, s.ledger.sent); err != nil {
 		return err
 	}
 	var events, slow, once, always int
@@ -137,8 +170,31 @@ func (s *scene) send(ctx context.Context, messages []message, source string) err
 	s.out.say("sent %d messages from %s: %d orders, %d S3 event notifications", len(messages), source, len(messages)-events, events)
 	s.out.say("%d take %v, the others %v; %d fail once, %d always fail; heartbeats are %s",
 		slow, s.o.handleTime, s.o.handleTime/20, once, always, s.o.heartbeats())
+	s.introduceDuplicates(messages)
 	return nil
 }
+
+// introduceDuplicates tells what is sent twice, and what is too large for SQS.
+func (s *scene) introduceDuplicates(messages []message) {
+	seen := map[string]bool{}
+	var again, attached, bytes int
+	for _, m := range messages {
+		count(&again, !m.job.event && seen[m.job.name])
+		seen[m.job.name] = true
+		count(&attached, m.attach > 0)
+		bytes += m.attach
+	}
+	if attached > 0 {
+		s.out.say("%s with an attachment, %.1f MiB in all, which SQS doesn't take: through S3", plural(attached, "order"), mebibytes(int64(bytes)))
+	}
+	if again > 0 {
+		s.out.say("%s sent a second time; idempotency is %s", plural(again, "order"), onOff[s.o.idempotency])
+	}
+}
+
+var onOff = map[bool]string{true: "on", false: "OFF"}
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 
 func plural(n int, what string) string {
 	if n == 1 {
@@ -170,7 +226,7 @@ func (s *scene) start() error {
 		var c *contestant
 		var err error
 		if s.victim != nil && i == 1 {
-			c, err = s.victim.start(name, s.queueURL, s.o, s.server)
+			c, err = s.victim.start(name, s.queueURL, s.o, s.server, http.HandlerFunc(s.serveOthers))
 		} else {
 			c, err = s.startWorker(name)
 		}
@@ -184,7 +240,11 @@ func (s *scene) start() error {
 }
 
 func (s *scene) startWorker(name string) (*contestant, error) {
-	w, err := newWorker(s.server.Client(), s.queueURL, name, s.o, s.ledger.watch(name))
+	middleware, err := s.shared.middleware(s.o, s.ledger.watch(name))
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWorker(s.server.Client(), s.queueURL, name, s.o, middleware...)
 	if err != nil {
 		return nil, err
 	}
@@ -219,6 +279,7 @@ func (s *scene) watch(ctx context.Context) error {
 		}
 		s.tellComeback()
 		s.tellDeadLettered()
+		s.tellDuplicates()
 		if s.over(now) {
 			return nil
 		}

@@ -38,7 +38,7 @@ func TestDefaultSceneLosesNothingAndRunsNothingTwice(t *testing.T) {
 		t.Fatalf("status %d, %q\n%s", status, errs, out)
 	}
 	for row, want := range map[string]int{
-		"sent": 120, "handled": 117, "dead-lettered": 3, "lost": 0, "run twice without cause": 0,
+		"sent": 124, "handled": 117, "dead-lettered": 3, "lost": 0, "run twice without cause": 0,
 	} {
 		if got := cell(t, out, row); got != want {
 			t.Errorf("%s: %d, want %d", row, got, want)
@@ -46,6 +46,9 @@ func TestDefaultSceneLosesNothingAndRunsNothingTwice(t *testing.T) {
 	}
 	if released := cell(t, out, "released at the stop"); released < 1 || released > 5 {
 		t.Errorf("released at the stop: %d", released)
+	}
+	if !strings.Contains(out, "4 sent twice, 2 delivered again") || cell(t, out, "orders charged") != 100 || cell(t, out, "orders charged twice") != 0 {
+		t.Error("duplicates")
 	}
 	if retried := cell(t, out, "retried"); retried < 6 {
 		t.Errorf("retried: %d", retried)
@@ -151,6 +154,8 @@ func TestMistakesGetOneLineAndStatus2(t *testing.T) {
 		"two lessons":      {[]string{"-crash", "-short-poll"}, "", "one at a time"},
 		"bad URL":          {[]string{"-queue-url", "orders"}, "", `-queue-url is "orders"`},
 		"empty URL":        {[]string{"-queue-url", ""}, "", "-queue-url is empty"},
+		"idempotency":      {[]string{"-idempotency", "maybe"}, "", `-idempotency is "maybe"`},
+		"URL and table":    {[]string{"-queue-url", "https://x/1/q", "-idempotency", "off"}, "", "-idempotency is for the in-process queue"},
 		"URL and messages": {[]string{"-queue-url", "https://x/1/q", "-messages", "5"}, "", "-messages is for the in-process queue"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +174,7 @@ func TestHelpExplainsEveryFlag(t *testing.T) {
 		t.Errorf("status %d", status)
 	}
 	for _, name := range []string{
-		"input", "messages", "workers", "concurrency", "visibility", "handle-time", "heartbeat", "crash", "short-poll", "queue-url", "v",
+		"input", "messages", "workers", "concurrency", "visibility", "handle-time", "heartbeat", "crash", "short-poll", "queue-url", "v", "idempotency",
 	} {
 		if !regexp.MustCompile(`(?m)^  -` + name + `\b`).MatchString(out.String()) {
 			t.Errorf("no -%s", name)
