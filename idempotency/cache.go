@@ -63,3 +63,15 @@ func (c *cache) put(r Record) {
 		c.order.Remove(oldest)
 	}
 }
+
+func (c *cache) remove(id string) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.records[id]; e != nil {
+		c.order.Remove(e)
+		delete(c.records, id)
+	}
+}

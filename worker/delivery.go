@@ -27,6 +27,7 @@ type delivery struct {
 	nearLimit bool // it has been said that its receive count nears the redrive limit
 	// The registry's mutex guards these.
 	stage     stage
+	newest    int       // the receive count of a newer receipt that it has adopted
 	started   time.Time // when its handler did
 	successor *delivery // a newer receive of a message whose lease was lost while its handler runs on
 }

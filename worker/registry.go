@@ -52,8 +52,11 @@ func (g *registry) admit(d *delivery, handle string) (what admission, older *del
 	case known == nil && completed, known != nil && known.stage == deleting && !g.fifo:
 		d.stage = deleting
 		what = admitDelete
+	case known != nil && (known.stage == waiting || known.stage == running) && d.receives < max(known.receives, known.newest) && known.lease.Err() == nil:
+		return admitAdopt, nil // two receives were open and the older one's answer came last: its handle is stale
 	case known != nil && (known.stage == waiting || known.stage == running):
 		if known.lease.Adopt(d.receipt(handle)) {
+			known.newest = d.receives
 			return admitAdopt, nil
 		}
 		if known.stage == running && !g.fifo {
