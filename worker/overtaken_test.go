@@ -13,10 +13,10 @@ func TestAnOlderReceiptThatComesLastIsNotTheOneToDeleteBy(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := newQueue(t)
 		var r runs
+		q.Inject(sqsmodel.Fault{Action: receiveMessage, Skip: 1, Times: 1, HoldAfter: 3 * time.Second})
 		w := q.start(r.handler(takes(8*time.Second)), worker.Config{Concurrency: 20})
 		q.send(1)
 		time.Sleep(10 * time.Second) // what it brought opened a second receive
-		q.Inject(sqsmodel.Fault{Action: receiveMessage, Times: 1, HoldAfter: 3 * time.Second})
 		id := q.send(1)[0]
 		time.Sleep(time.Second) // the first receive has the message, its answer is on the way
 		q.Duplicate(testQueue, id)
