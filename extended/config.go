@@ -9,6 +9,7 @@ import (
 
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"go.opentelemetry.io/otel/metric"
 )
 
 const (
@@ -143,6 +144,9 @@ type Config struct {
 
 	// Logger takes what an operator should read. Default slog.Default(). Never in it: message bodies, receipt handles.
 	Logger *slog.Logger
+
+	// MeterProvider takes the metrics that [Metrics] lists. Default: OpenTelemetry's global one.
+	MeterProvider metric.MeterProvider
 }
 
 // withDefaults returns the configuration with every zero field filled in, or all its mistakes.

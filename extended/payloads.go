@@ -65,6 +65,7 @@ func newPayloads(objects S3, cfg Config) (*payloads, error) {
 	}
 	p := &payloads{cfg: cfg, s3: objects, budget: newBudget(cfg.MemoryBudget)}
 	p.remover = newRemover(p)
+	p.observe()
 	return p, nil
 }
 

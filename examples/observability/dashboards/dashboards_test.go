@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -8,6 +9,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/sqsworker/sqsworker/worker"
 )
@@ -43,11 +49,60 @@ func TestWhatAnOperatorLooksForIsShown(t *testing.T) {
 	quiet := map[string]bool{ // shown by another one, or only of use when something is looked into
 		"sqsworker.api.requests": true, "sqsworker.receives.open": true, "sqsworker.leases.at_ceiling": true, "sqsworker.handler.panics": true, "sqsworker.handler.overdue": true,
 		"sqsworker.handler.retries": true, "sqsworker.handler.late_results": true, "sqsworker.dead_letter.failures": true, "sqsworker.after_delete.failures": true,
+		"sqsworker.payloads": true, "sqsworker.payload.memory": true, "sqsworker.payload.waiting": true,
 		"sqsworker.breaker.opened": true, "sqsworker.backlog.per_worker": true, "sqsworker.backlog.acceptable_per_worker": true,
 	}
-	for _, m := range worker.Metrics() {
+	for _, m := range allMetrics() {
 		if !quiet[m.Name] && !strings.Contains(shown, promMetric(m)) {
 			t.Errorf("%s is on no dashboard", m.Name)
+		}
+	}
+}
+
+// TestMetricsAreCalledWhatTheExporterForPrometheusCallsThem makes an instrument of each and scrapes it.
+func TestMetricsAreCalledWhatTheExporterForPrometheusCallsThem(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
+	if err != nil {
+		t.Fatal(err)
+	}
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)).Meter("test")
+	for _, m := range allMetrics() {
+		var err error
+		ctx := context.Background()
+		switch m.Kind {
+		case worker.KindHistogram:
+			var h metric.Float64Histogram
+			h, err = meter.Float64Histogram(m.Name, metric.WithUnit(m.Unit))
+			h.Record(ctx, 1)
+		case worker.KindCounter:
+			var c metric.Float64Counter
+			c, err = meter.Float64Counter(m.Name, metric.WithUnit(m.Unit))
+			c.Add(ctx, 1)
+		case worker.KindUpDownCounter:
+			var c metric.Float64UpDownCounter
+			c, err = meter.Float64UpDownCounter(m.Name, metric.WithUnit(m.Unit))
+			c.Add(ctx, 1)
+		default:
+			var g metric.Float64Gauge
+			g, err = meter.Float64Gauge(m.Name, metric.WithUnit(m.Unit))
+			g.Record(ctx, 1)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	scraped, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, f := range scraped {
+		names[f.GetName()] = true
+	}
+	for _, m := range allMetrics() {
+		if !names[promMetric(m)] {
+			t.Errorf("%s isn't called %s by the exporter: %v", m.Name, promMetric(m), names)
 		}
 	}
 }

@@ -92,9 +92,11 @@ func rows(q *queries) []struct {
 				{"sum(rate(" + q.series("sqsworker.delete.messages", "_sum", onQueue) + "[$__rate_interval])) / sum(rate(" + q.series("sqsworker.delete.messages", "_count", onQueue) + "[$__rate_interval]))", "delete"}}},
 			{title: "Estimated cost, a day at this rate", kind: "timeseries", unit: "currencyUSD", width: 8, about: "Requests alone, by Telemetry.RequestPrice.", targets: []target{
 				{"86400 * sum(" + q.rate("sqsworker.api.cost", onQueue) + ")", "USD"}}},
-			{title: "Receives by result, a second", kind: "timeseries", unit: "ops", width: 12, stacked: true, targets: []target{
+			{title: "Payloads through S3", kind: "timeseries", unit: "Bps", width: 8, about: "Of the extended client, by direction.", targets: []target{
+				{"sum by (sqsworker_payload_direction) (" + q.rate("sqsworker.payload.io", matches("sqsworker.payload.direction", ".+")) + ")", "{{sqsworker_payload_direction}}"}}},
+			{title: "Receives by result, a second", kind: "timeseries", unit: "ops", width: 8, stacked: true, targets: []target{
 				{"sum by (sqsworker_result) (" + q.rate("sqsworker.receives", onQueue, matches("sqsworker.result", ".+")) + ")", "{{sqsworker_result}}"}}},
-			{title: "Drains", kind: "timeseries", unit: "s", width: 12, about: "How long they took, by how they ended. Incomplete ones left messages to their visibility.", targets: []target{
+			{title: "Drains", kind: "timeseries", unit: "s", width: 8, about: "How long they took, by how they ended. Incomplete ones left messages to their visibility.", targets: []target{
 				{q.quantile(0.99, "sqsworker.drain.duration", "1h", []string{"sqsworker.drain.result"}, onQueue), "{{sqsworker_drain_result}}"}}},
 		}},
 	}

@@ -8,7 +8,8 @@
 //   - grafana.json: a Grafana dashboard over Prometheus;
 //   - alerts.yaml: alerting rules for Prometheus;
 //   - cloudwatch.json: a CloudWatch dashboard;
-//   - cloudwatch-alarms.json: a CloudFormation template with alarms.
+//   - cloudwatch-alarms.json: a CloudFormation template with alarms;
+//   - docs/metrics.md, the table of all metrics.
 package main
 
 import (
@@ -41,6 +42,8 @@ func files() (map[string][]byte, error) {
 		"alerts.yaml":            alerts(q),
 		"cloudwatch.json":        cloudWatch(q),
 		"cloudwatch-alarms.json": cloudWatchAlarms(q),
+
+		"../../../docs/metrics.md": table(),
 	}
 	return all, errors.Join(q.wrong...)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sqsworker/sqsworker/extended"
 	"github.com/sqsworker/sqsworker/worker"
 )
 
@@ -13,15 +14,21 @@ type queries struct {
 	wrong []error
 }
 
+// allMetrics are those of a worker and of payloads in S3.
+func allMetrics() []worker.Metric { return append(worker.Metrics(), extended.Metrics()...) }
+
 // metric finds a metric by the name that the worker's table has, and checks the attributes that it is asked for.
 func (q *queries) metric(name string, attributes ...string) worker.Metric {
-	all := worker.Metrics()
+	all := allMetrics()
 	i := slices.IndexFunc(all, func(m worker.Metric) bool { return m.Name == name })
 	if i < 0 {
 		q.wrong = append(q.wrong, fmt.Errorf("there is no metric %s", name))
 		return worker.Metric{Name: name}
 	}
-	known := append(slices.Clone(all[i].Attributes), "messaging.destination.name", "sqsworker.worker.name")
+	known := slices.Clone(all[i].Attributes)
+	if !slices.Contains(known, "sqsworker.payload.bucket") {
+		known = append(known, "messaging.destination.name", "sqsworker.worker.name")
+	}
 	for _, a := range attributes {
 		if !slices.Contains(known, a) {
 			q.wrong = append(q.wrong, fmt.Errorf("metric %s has no attribute %s: it has %s", name, a, strings.Join(known, ", ")))
@@ -86,6 +93,8 @@ func promMetric(m worker.Metric) string {
 	switch m.Unit {
 	case "s":
 		name += "_seconds"
+	case "By":
+		name += "_bytes"
 	case "1":
 		if m.Kind == worker.KindGauge {
 			name += "_ratio"
