@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -296,4 +298,83 @@ func histogram(n map[string]int) map[int]int {
 		h[v]++
 	}
 	return h
+}
+
+// The time line of the README, with handlers that would run for longer than there is time.
+func TestTheTimeLineOfTheReadme(t *testing.T) {
+	type timeLine struct {
+		source         interruption.Source
+		second         time.Duration // when a second notice comes, which leaves a minute; 0: none
+		cancelled, end time.Duration
+	}
+	each(t, map[string]timeLine{
+		"SIGTERM, 30 s":  {interruption.ECS(30 * time.Second), 0, 20 * time.Second, 27 * time.Second},
+		"SIGTERM, 120 s": {interruption.ECS(interruption.FargateStopTimeout), 0, 108 * time.Second, 115 * time.Second},
+		"120 s, then 60": {interruption.ECS(interruption.FargateStopTimeout), 30 * time.Second, 78 * time.Second, 85 * time.Second},
+	}, func(t *testing.T, c timeLine) {
+		s := sqsmodel.New(sqsmodel.Config{})
+		queue := s.MustCreateQueue("jobs", map[string]string{"VisibilityTimeout": "60"})
+		for i := range 20 {
+			s.MustSend(queue, fmt.Sprint(i))
+		}
+		caught := make(chan os.Signal, 1)
+		ctx, stop := interruption.Watch(context.Background(),
+			interruption.Func(func(ctx context.Context, report func(interruption.Notice)) {
+				interruption.Listen(ctx, c.source, caught, report)
+			}),
+			interruption.Func(func(_ context.Context, report func(interruption.Notice)) {
+				if c.second > 0 {
+					time.Sleep(time.Minute + c.second)
+					report(interruption.Notice{Source: "EC2 Spot", Action: "terminate", Deadline: time.Now().Add(55 * time.Second)})
+				}
+			}))
+		defer stop()
+		var cancelled atomic.Int64
+		var signalled atomic.Pointer[time.Time]
+		w, err := worker.New(s.Client(), queue, worker.HandlerFunc(func(ctx context.Context, m *worker.Message) error {
+			<-ctx.Done()
+			cancelled.Store(int64(time.Since(*signalled.Load())))
+			time.Sleep(time.Hour)
+			return nil
+		}), worker.Config{Concurrency: 10, Prefetch: 10, DrainTimeout: 2 * time.Minute, Logger: (&logbook{}).logger()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		result := make(chan error, 1)
+		go func() { result <- w.Run(ctx) }()
+		time.Sleep(time.Minute)
+		began := time.Now()
+		signalled.Store(&began)
+		caught <- syscall.SIGTERM
+		err = <-result
+		took := time.Since(began)
+		var drain *worker.DrainError
+		if !errors.As(err, &drain) || len(drain.Running) != 10 || len(drain.Unsettled) != 0 {
+			t.Errorf("Run returned %v", err)
+		}
+		if took > c.end || took < c.end-3*time.Second {
+			t.Errorf("Run returned after %v, want %v at the latest", took, c.end)
+		}
+		if at := time.Duration(cancelled.Load()); at != c.cancelled {
+			t.Errorf("handlers were cancelled after %v, want %v", at, c.cancelled)
+		}
+		unstarted, forced := 0, 0
+		for _, e := range s.Journal() {
+			if e.Kind != sqsmodel.VisibilityChanged || e.VisibilityTimeout > 0 {
+				continue
+			}
+			switch after := e.At.Sub(began); {
+			case after < time.Second:
+				unstarted++
+			case after == c.end-2*time.Second:
+				forced++
+			default:
+				t.Errorf("a message was given back after %v", after)
+			}
+		}
+		if unstarted != 10 || forced != 10 {
+			t.Errorf("%d messages were given back at once and %d by force, want 10 and 10", unstarted, forced)
+		}
+		time.Sleep(2 * time.Hour)
+	})
 }
