@@ -267,6 +267,9 @@ func (l *ledger) pickedUp() comeback {
 			case ev.Kind == sqsmodel.Received && !released.IsZero():
 				c.add(ev.At.Sub(released))
 				released = time.Time{}
+			case ev.Kind == sqsmodel.DeadLettered && !released.IsZero(): // it was its last chance, and nobody needs to take it up
+				c.back++
+				released = time.Time{}
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/sqsworker/sqsworker/internal/sqsmodel"
 )
 
 func TestRunsAreJudgedByTheEarlierOnes(t *testing.T) {
@@ -33,5 +35,22 @@ func TestRunsAreJudgedByTheEarlierOnes(t *testing.T) {
 		if retried != c.retried || twice != c.twice || afterCrash != c.afterCrash {
 			t.Errorf("%s: %d retried, %d twice, %d after the crash; want %d, %d, %d", name, retried, twice, afterCrash, c.retried, c.twice, c.afterCrash)
 		}
+	}
+}
+
+func TestNobodyWaitsForAReleasedMessageThatWasDeadLettered(t *testing.T) {
+	l := newLedger("q")
+	at := func(seq uint64, id string, kind sqsmodel.EventKind) {
+		l.event(sqsmodel.Event{Seq: seq, At: time.Unix(int64(seq), 0), Kind: kind, Queue: "q", MessageID: id})
+	}
+	at(1, "good", sqsmodel.VisibilityChanged)
+	at(2, "bad", sqsmodel.VisibilityChanged)
+	at(4, "bad", sqsmodel.DeadLettered)
+	if c := l.pickedUp(); c.messages != 2 || c.back != 1 {
+		t.Errorf("%+v", c)
+	}
+	at(6, "good", sqsmodel.Received)
+	if c := l.pickedUp(); c.messages != 2 || c.back != 2 || c.farthest != 5*time.Second {
+		t.Errorf("%+v", c)
 	}
 }
