@@ -167,3 +167,22 @@ func TestAnOpenReceiveIsKeptUntilTheLastSecondOfAHurriedDrain(t *testing.T) {
 		}
 	})
 }
+
+// stuck is a cause that says it once, and keeps the closed channel.
+type stuck struct{ moving }
+
+func (s *stuck) Tightened() <-chan struct{} { return s.tightened }
+
+func TestACauseWhoseChannelStaysClosedIsNotAskedForEver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := newQueue(t)
+		q.send(1)
+		w := q.start(worker.HandlerFunc(takes(30*time.Second)), worker.Config{Concurrency: 1, DrainTimeout: time.Minute})
+		time.Sleep(time.Second)
+		s := &stuck{moving{tightened: make(chan struct{})}}
+		close(s.tightened)
+		if err := w.stopBecause(s); err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}

@@ -155,8 +155,13 @@ func (r *run) follow(ctx context.Context, t *timetable) (stop func()) {
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
+		var before <-chan struct{}
 		for {
 			again := cause.Tightened() // before the deadline is read, so that no change falls between
+			if again == before {
+				return // it was closed and isn't replaced: nothing more will be said
+			}
+			before = again
 			r.tighten(cause.Deadline(), t)
 			select {
 			case <-again:

@@ -154,7 +154,9 @@ func (p *TaskProtection) Run(ctx context.Context) error {
 		time.Sleep(lookEvery / 10)
 	}
 	if s.on(time.Now()) {
-		p.call(calls, s, time.Now(), 0)
+		last, cancel := context.WithTimeout(calls, time.Second) // the process is about to end
+		defer cancel()
+		p.call(last, s, time.Now(), 0)
 	}
 	return nil
 }

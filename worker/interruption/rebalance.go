@@ -3,6 +3,8 @@ package interruption
 import (
 	"context"
 	"fmt"
+
+	"github.com/sqsworker/sqsworker/worker"
 )
 
 // Advice is what to do about a rebalance recommendation. The zero value is [Ignore].
@@ -27,11 +29,11 @@ type Adjustable interface {
 }
 
 // Shrink lowers the concurrency of the workers to n, from 1 on, so that less is under way when the notice comes, and new
-// messages go to other instances. What runs goes on. A worker whose concurrency is lower already is left alone.
+// messages go to other instances. What runs goes on. A worker whose concurrency is lower already is left alone, and so is nil.
 func Shrink(n int, workers ...Adjustable) Advice {
 	return Advice{name: fmt.Sprintf("shrink to %d", n), act: func() error {
 		for _, w := range workers {
-			if w.Concurrency() <= n {
+			if own, ok := w.(*worker.Worker); w == nil || ok && own == nil || w.Concurrency() <= n {
 				continue
 			}
 			if err := w.SetConcurrency(n); err != nil {

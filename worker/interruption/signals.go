@@ -22,7 +22,8 @@ const (
 
 // Signals reports SIGTERM and SIGINT, or the signals that are named. grace is how long the platform waits before it kills:
 // the process can't find that out, so it must be what is configured there. Zero or less means 30 s. Examples: systemd's
-// TimeoutStopSec, the 10 s of docker stop.
+// TimeoutStopSec, the 10 s of docker stop. Where it is less than 25 s, set the worker's DrainTimeout below it, too: that cuts
+// WaitTime, so that no receive is open for longer than there is.
 //
 // A second signal, a second or more after the first, means at once: everything is given back. A third one isn't caught any
 // more and ends the process, unless somebody else catches it.
