@@ -40,8 +40,9 @@ func (s *server) setLatency(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	s.half = d / 2 // the director sets it while no call is open
-	s.model.SetLatency(d - s.half)
+	half := d / 2
+	s.half.Store(int64(half))
+	s.model.SetLatency(d - half)
 	reply(w, nil)
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqsworker/sqsworker/internal/sqsmodel"
@@ -14,7 +15,7 @@ import (
 type server struct {
 	model    *sqsmodel.Server
 	queueURL string
-	half     time.Duration // of the time added to a call: on its way here, and on the answer's way back
+	half     atomic.Int64 // nanoseconds of the time added to a call: on its way here, and on the answer's way back
 	ledger   *ledger
 }
 
@@ -69,7 +70,7 @@ func (s *server) mux() http.Handler {
 // answer passes a call on to the model. The model waits the first half of the added time before it looks at its
 // queues; the second half passes before the answer leaves, so that a message that ends a long poll has a way to go too.
 func (s *server) answer(w http.ResponseWriter, r *http.Request) {
-	s.model.ServeHTTP(&lateWriter{w, s.half}, r)
+	s.model.ServeHTTP(&lateWriter{w, time.Duration(s.half.Load())}, r)
 }
 
 // lateWriter holds an answer back.
