@@ -106,8 +106,8 @@ func TestTheBacklogIsDividedByTheWorkersAndHeldAgainstWhatTheyCanDo(t *testing.T
 				t.Errorf("%s is %v, want %v", name, v, want)
 			}
 		}
-		mustBeEMF(t, stdout.String(), b)
 		stop()
+		mustBeEMF(t, stdout.String(), b)
 		if _, ok := x.collect()["sqsworker.backlog.messages"]; ok {
 			t.Error("a backlog is reported although nobody publishes it any more")
 		}
