@@ -159,14 +159,25 @@ func (t *telemetry) handling(d *delivery) context.Context {
 	}
 	ctx, span := t.tracer.Start(ctx, t.names[opProcess], options...)
 	d.trace.process.put(span)
-	if span.IsRecording() { // where few are sampled, most aren't
-		more := append(make([]attribute.KeyValue, 0, 4), semconv.MessagingMessageID(d.id), receiveCountKey.Int(d.receives), attemptKey.Int(d.message.Attempt))
-		if t.cfg.GroupAttribute && d.message.GroupID != "" {
-			more = append(more, groupKey.String(d.message.GroupID))
-		}
-		span.SetAttributes(more...)
-	}
 	return ctx
+}
+
+// describe puts onto the span of a handler's run what it was about, and how it ended: all at once and only if somebody
+// records it, since this is done for every message.
+func (t *telemetry) describe(span trace.Span, d *delivery, o outcome) {
+	if !span.IsRecording() {
+		return
+	}
+	attributes := append(make([]attribute.KeyValue, 0, 6), semconv.MessagingMessageID(d.id), receiveCountKey.Int(d.receives),
+		attemptKey.Int(d.message.Attempt), outcomeKey.String(o.kind.String()))
+	if t.cfg.GroupAttribute && d.message.GroupID != "" {
+		attributes = append(attributes, groupKey.String(d.message.GroupID))
+	}
+	if o.kind == failed || o.kind == unavailable || o.kind == lost {
+		attributes = append(attributes, t.failureType(o))
+		span.SetStatus(codes.Error, brief(o.err))
+	}
+	span.SetAttributes(attributes...)
 }
 
 // carriedContext is a handler's context with what the producer sent along in front.
@@ -195,12 +206,7 @@ func (t *telemetry) handled(d *delivery, o outcome, took time.Duration) {
 	if span == nil {
 		return
 	}
-	if span.IsRecording() {
-		span.SetAttributes(outcomeKey.String(o.kind.String()))
-		if o.kind == failed || o.kind == unavailable || o.kind == lost {
-			t.fail(span, t.failureType(o), brief(o.err))
-		}
-	}
+	t.describe(span, d, o)
 	span.End()
 }
 

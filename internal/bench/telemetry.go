@@ -13,9 +13,9 @@ import (
 	"github.com/sqsworker/sqsworker/worker"
 )
 
-// The telemetry scenario: what traces and metrics cost. It is the throughput scenario, handlers that do nothing, which makes
-// the cost as visible as it can be: the worker without telemetry, with OpenTelemetry's API and nothing behind it, and with
-// its SDK, whose exporters here take everything and do nothing with it.
+// The telemetry scenario: what traces and metrics cost. It is the throughput scenario: first handlers that do nothing, which makes
+// the cost as visible as it can be, then handlers that take 10 ms: the worker without telemetry, with OpenTelemetry's API and
+// nothing behind it, and with its SDK, whose exporters here take everything and do nothing with it.
 
 func newOursAPI(a assignment, j *jobs) (subject, error) {
 	return newOursWith(a, j, worker.Telemetry{TracerProvider: otel.GetTracerProvider(), MeterProvider: otel.GetMeterProvider()})
@@ -62,6 +62,16 @@ func (nowhereMetrics) ForceFlush(context.Context) error                         
 func (nowhereMetrics) Shutdown(context.Context) error                            { return nil }
 
 func (d *director) telemetry(ctx context.Context) error {
+	for _, takes := range []time.Duration{0, 10 * time.Millisecond} {
+		if err := d.telemetryWith(ctx, takes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// telemetryWith compares with handlers that take so long.
+func (d *director) telemetryWith(ctx context.Context, takes time.Duration) error {
 	const concurrency = 100
 	latency := d.Latencies[0]
 	entrants := []entrant{}
@@ -69,8 +79,8 @@ func (d *director) telemetry(ctx context.Context) error {
 		{"off", "ours"}, {"API, no provider behind it", "ours-api"}, {"SDK, metrics", "ours-metrics"},
 		{"SDK, metrics and a tenth of the traces", "ours-sampled"}, {"SDK, metrics and every trace", "ours-sdk"},
 	} {
-		e := entrant{name: c.name, assigned: assignment{Contestant: c.contestant, Concurrency: concurrency, Prefetch: concurrency}}
-		if _, err := (calibration{d, ctx, latency, concurrency}).try(&e, pick(d, 300, 30_000)); err != nil {
+		e := entrant{name: c.name, assigned: assignment{Contestant: c.contestant, Concurrency: concurrency, Prefetch: concurrency, Job: job{Takes: takes}}}
+		if _, err := (calibration{d, ctx, latency, concurrency}).try(&e, pick(d, 300, 15_000)); err != nil {
 			return err
 		}
 		entrants = append(entrants, e)
@@ -78,7 +88,7 @@ func (d *director) telemetry(ctx context.Context) error {
 	for round := range d.Rounds {
 		for i := range entrants {
 			e := &entrants[(round+i)%len(entrants)]
-			e.assigned.CPUProfile, e.assigned.AllocProfile = d.profilePaths("telemetry", latency.String(), e.assigned.Contestant, fmt.Sprint(round+1))
+			e.assigned.CPUProfile, e.assigned.AllocProfile = d.profilePaths("telemetry", takes.String(), e.assigned.Contestant, fmt.Sprint(round+1))
 			s, err := d.sprint(ctx, latency, e.assigned, e.messages)
 			if err != nil {
 				return fmt.Errorf("%s: %w", e.name, err)
@@ -86,16 +96,16 @@ func (d *director) telemetry(ctx context.Context) error {
 			e.runs = append(e.runs, s)
 		}
 	}
-	d.printTelemetry(latency, concurrency, entrants)
+	d.printTelemetry(latency, takes, entrants)
 	return nil
 }
 
-func (d *director) printTelemetry(latency time.Duration, concurrency int, entrants []entrant) {
+func (d *director) printTelemetry(latency, takes time.Duration, entrants []entrant) {
 	t := table{
-		title: fmt.Sprintf("telemetry: no-op handlers, %v a call, concurrency %d", latency, concurrency), left: 1,
+		title: fmt.Sprintf("telemetry: handlers of %v, %v a call, concurrency %d", takes, latency, entrants[0].assigned.Concurrency), left: 1,
 		head: []string{"telemetry", "messages/s", "CPU µs/msg", "allocs/msg", "rate/off", "CPU/off"},
 	}
-	off := &entrants[0]
+	off, metrics, every := &entrants[0], &entrants[2], &entrants[4]
 	for i := range entrants {
 		e := &entrants[i]
 		cell := func(f func(sprint) float64) string { return figure(median(e.of(f))) }
@@ -104,6 +114,6 @@ func (d *director) printTelemetry(latency time.Duration, concurrency int, entran
 	}
 	t.note("The server shares the machine: where it is the bottleneck, rates differ less than CPU does.")
 	t.print(d.out)
-	sdk := &entrants[len(entrants)-1]
-	d.atLeast(0.95, medianRatio(sdk.of(byRate), off.of(byRate)), "", "throughput with telemetry / without, %v", latency)
+	d.atLeast(0.95, medianRatio(metrics.of(byRate), off.of(byRate)), "", "throughput with metrics / without, handlers of %v", takes)
+	d.atLeast(0.95, medianRatio(every.of(byRate), off.of(byRate)), "", "throughput with metrics and every trace / without, handlers of %v", takes)
 }
