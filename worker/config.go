@@ -41,6 +41,12 @@ type Config struct {
 	// from idle workers. In flight are at most Concurrency + Prefetch, and what waits for its delete.
 	Prefetch int
 
+	// TenantConcurrency is how many handlers one tenant (message group) of a standard queue may have at once; tenants take turns,
+	// and as many more of a tenant's messages may wait. What comes beyond that is given back for 1 to 5 s, at the price of a receive
+	// more on its count: set it where one tenant's work must not take every slot, and maxReceiveCount well above the default. From
+	// 1 to 100,000; default 0, no cap. A FIFO queue runs one message of a group at a time anyway.
+	TenantConcurrency int
+
 	// WaitTime is how long a receive waits for a message: WaitTimeSeconds. Whole seconds from 1 s to 20 s, or
 	// [ShortPoll]; default 20 s, the longest that SQS takes and the cheapest. It is cut to what DrainTimeout
 	// leaves, so that an open receive can end by itself when the worker stops: a receive that is broken off can
@@ -183,6 +189,7 @@ func (c Config) validate() error {
 	v := &violations{}
 	v.count("Concurrency", c.Concurrency, 1, maxConcurrency)
 	v.count("Prefetch", c.Prefetch, 0, maxConcurrency)
+	v.count("TenantConcurrency", c.TenantConcurrency, 1, maxConcurrency)
 	v.seconds("WaitTime", c.WaitTime, time.Second, maxWait, ShortPoll, "worker.ShortPoll")
 	v.seconds("Visibility", c.Visibility, time.Second, heartbeat.MaxVisibility, 0, "")
 	v.between("MaxHold", c.MaxHold, 2*time.Second, heartbeat.MaxVisibility, 0, "")

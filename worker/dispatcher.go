@@ -10,7 +10,8 @@ type dispatcher struct {
 	mu      sync.Mutex
 	limit   int
 	waiting backlog
-	groups  *groups // waiting, on a FIFO queue; otherwise nil
+	groups  *groups  // waiting, on a FIFO queue; otherwise nil
+	tenants *tenants // waiting, when tenants are capped; otherwise nil
 	running int
 	closed  bool
 	idle    chan struct{} // closed once closed and nothing runs
@@ -18,10 +19,14 @@ type dispatcher struct {
 
 func newDispatcher(r *run) *dispatcher {
 	q := &dispatcher{r: r, limit: r.cfg.Concurrency, idle: make(chan struct{})}
-	if r.fifo {
+	switch {
+	case r.fifo:
 		q.groups = newGroups()
 		q.waiting = q.groups
-	} else {
+	case r.cfg.TenantConcurrency > 0:
+		q.tenants = newTenants(r.cfg.TenantConcurrency)
+		q.waiting = q.tenants
+	default:
 		q.waiting = &line{}
 	}
 	return q
@@ -33,10 +38,15 @@ func (q *dispatcher) push(batch []*delivery) {
 		return
 	}
 	shared := 0
+	var surplus []*delivery
 	q.mu.Lock()
 	closed := q.closed
 	if !closed {
 		for _, d := range batch {
+			if q.tenants != nil && q.tenants.full(d) {
+				surplus = append(surplus, d)
+				continue
+			}
 			if !q.waiting.push(d) {
 				shared++
 			}
@@ -50,6 +60,20 @@ func (q *dispatcher) push(batch []*delivery) {
 		return
 	}
 	q.r.slots.give(shared)
+	q.r.giveBackSurplus(surplus)
+}
+
+// finished ends a message's turn among its tenant's.
+func (q *dispatcher) finished(d *delivery) {
+	if q.tenants == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tenants.finish(d)
+	if !q.closed {
+		q.startLocked()
+	}
 }
 
 // startLocked starts executors for what may run.

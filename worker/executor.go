@@ -39,8 +39,14 @@ var errGoexit = errors.New("worker: the handler ended its goroutine (runtime.Goe
 
 // handle runs one message and hands its result to settling, whatever way the handler ends.
 func (r *run) handle(d *delivery) {
+	defer r.dispatcher.finished(d)
 	if err := d.lease.Err(); err != nil {
 		r.drop(d, err)
+		return
+	}
+	if !d.probe && r.breaker.isOpen() { // it has opened since this message was taken from those that wait
+		r.putOff(d, r.breaker.delay(), &r.stats.unavailable)
+		r.retire()
 		return
 	}
 	if !r.registry.start(d) {

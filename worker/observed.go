@@ -108,6 +108,7 @@ var observed = []observedMetric{
 		reading{"unavailable", counted(func(s *sample) int64 { return s.Unavailable })},
 		reading{"interrupted", counted(func(s *sample) int64 { return s.Interrupted })},
 		reading{"unstarted", counted(func(s *sample) int64 { return s.ReleasedUnstarted })},
+		reading{"tenant", counted(func(s *sample) int64 { return s.TenantSurplus })},
 		reading{"could_not", counted(func(s *sample) int64 { return s.ReleaseFailures })}),
 	count("sqsworker.messages.near_limit", "{message}", "Messages that the redrive policy takes next time, though not every receive was a failure.", func(s *sample) int64 { return s.NearLimit }),
 	{Metric{"sqsworker.lease.margin", KindGauge, "s", "Least time left of any lease held now. Near zero, leases are about to be lost.", nil}, []reading{{"", func(s *sample) (float64, bool) {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -211,6 +212,16 @@ func (r *run) giveBack(batch []*delivery, delay time.Duration, slots int) {
 		r.giveBackOne(d, delay, &r.stats.releasedUnstarted, nil)
 	}
 	r.slots.give(slots)
+}
+
+// giveBackSurplus gives back what a tenant has more than it may, for a few seconds: others may have room for it.
+func (r *run) giveBackSurplus(surplus []*delivery) {
+	for _, d := range surplus {
+		r.registry.excuse(d)
+		r.breaker.forgive(d)
+		r.giveBackOne(d, time.Second+rand.N(4*time.Second), &r.stats.tenantSurplus, nil)
+	}
+	r.slots.give(len(surplus))
 }
 
 // delete hands a completed message to the deleter, its heartbeat stopped and joined first: a renewal that overtook the

@@ -291,6 +291,9 @@ func (sim *simulation) randomConfig() worker.Config {
 	if s.chance(30) {
 		cfg.Retries, cfg.RetryDelay = 1+s.pick(3), s.between(time.Millisecond, 5*time.Second)
 	}
+	if s.chance(15) {
+		cfg.TenantConcurrency = 1 + s.pick(3)
+	}
 	cfg.Breaker.Pause = s.between(time.Second, 30*time.Second)
 	if s.chance(10) {
 		cfg.Breaker.FailureRate, cfg.Breaker.MinResults = 0.5, 5

@@ -58,6 +58,7 @@ type Stats struct {
 	Snoozed             int64
 	Interrupted         int64 // given back because the drain cancelled their handlers
 	ReleasedUnstarted   int64 // given back without having been started
+	TenantSurplus       int64 // given back because their tenant had as many as it may
 	ReleaseFailures     int64 // that could not be given back
 	AfterDeleteFailures int64
 
@@ -68,7 +69,7 @@ type Stats struct {
 // counters are the live form of Stats.
 type counters struct {
 	receives, emptyReceives, receiveErrors, ambiguousReceives, abortedReceives, overLimit atomic.Int64
-	received, duplicates, suppressed, nearLimit, corrupt                                  atomic.Int64
+	received, duplicates, suppressed, nearLimit, corrupt, tenantSurplus                   atomic.Int64
 	started, succeeded, failed, panics, overdue, lateResults, lost                        atomic.Int64
 	deleted, deleteCalls, deleteFailures, undeleted                                       atomic.Int64
 	retried, snoozed, interrupted, releasedUnstarted, releaseFailures                     atomic.Int64
@@ -125,6 +126,7 @@ func (r *run) snapshot() Stats {
 	}
 	s.RetriedInProcess, s.DeadLettered, s.DeadLetterFailures = c.retriedInProcess.Load(), c.deadLettered.Load(), c.deadLetterFailures.Load()
 	s.Unavailable, s.BreakerOpened = c.unavailable.Load(), c.breakerOpened.Load()
+	s.TenantSurplus = c.tenantSurplus.Load()
 	s.NearLimit, s.FilledReceives = c.nearLimit.Load(), c.filledReceives.Load()
 	s.BilledRequests = c.billed.Load() + s.DeleteCalls + s.Heartbeat.Calls
 	s.Breaker, _ = r.breaker.snapshot()
