@@ -189,9 +189,8 @@ func (r *run) giveBackOne(d *delivery, delay time.Duration, count *atomic.Int64,
 		defer r.unsettled.leave()
 		r.registry.forget(d, false)
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(err, heartbeat.ErrSuperseded): // in the latter case it is back already
 			count.Add(1)
-		case errors.Is(err, heartbeat.ErrSuperseded): // the newer receive's to settle
 		default:
 			r.stats.releaseFailures.Add(1)
 			r.leftBehind.add(d.id)
