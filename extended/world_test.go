@@ -40,7 +40,7 @@ type world struct {
 	t   *testing.T
 	url string
 	s3  *objects
-	log *bytes.Buffer
+	log *logText
 }
 
 func bubble(t *testing.T, f func(*world)) {
@@ -49,7 +49,7 @@ func bubble(t *testing.T, f func(*world)) {
 }
 
 func newWorld(t *testing.T, cfg sqsmodel.Config, queue string, attributes map[string]string) *world {
-	w := &world{Server: sqsmodel.New(cfg), t: t, s3: newObjects(t), log: &bytes.Buffer{}}
+	w := &world{Server: sqsmodel.New(cfg), t: t, s3: newObjects(t), log: &logText{}}
 	w.url = w.MustCreateQueue(queue, attributes)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -76,19 +76,26 @@ func (w *world) config(cfg extended.Config) extended.Config {
 	if cfg.KeyPrefix == "" {
 		cfg.KeyPrefix = prefix
 	}
-	cfg.Logger = slog.New(slog.NewTextHandler(&syncWriter{w: w.log}, nil))
+	cfg.Logger = slog.New(slog.NewTextHandler(w.log, nil))
 	return cfg
 }
 
-type syncWriter struct {
-	mu sync.Mutex
-	w  io.Writer
+// logText keeps what was logged, by however many loggers.
+type logText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
-func (s *syncWriter) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.w.Write(p)
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // send sends one message through c.
@@ -136,7 +143,7 @@ func (w *world) receiveRaw() types.Message {
 func (w *world) run(c worker.Client, m worker.Middleware, h worker.HandlerFunc, cfg worker.Config) (stop func()) {
 	w.t.Helper()
 	cfg.Middleware = []worker.Middleware{m}
-	cfg.Logger = slog.New(slog.NewTextHandler(&syncWriter{w: w.log}, nil))
+	cfg.Logger = slog.New(slog.NewTextHandler(w.log, nil))
 	cfg.WaitTime = time.Second
 	wk, err := worker.New(c, w.url, h, cfg)
 	if err != nil {
