@@ -43,6 +43,8 @@ func callOptions(c Client, cfg Config) (receive, other []func(*sqs.Options), err
 	if !ok {
 		return receive, other, nil
 	}
+	remember := rememberEndpoint(configured.Options())
+	receive, other = append(receive, remember), append(other, remember)
 	switch client := configured.Options().HTTPClient.(type) {
 	case *awshttp.BuildableClient:
 		tuned := tune(client, cfg)
