@@ -18,7 +18,7 @@ import (
 // BenchmarkWorkerAlone is what the worker itself does for a message, with a client that answers at once: the SDK, HTTP
 // and the socket are left out, so that a change of a tenth of a microsecond shows on a busy machine too.
 //
-//	go test -run - -bench WorkerAlone -count 6 ./internal/bench
+//	go test -run - -bench Alone -count 6 ./internal/bench
 func BenchmarkWorkerAlone(b *testing.B) {
 	for _, prefetch := range []int{0, 300} {
 		b.Run(fmt.Sprintf("prefetch=%d", prefetch), func(b *testing.B) { benchmarkWorkerAlone(b, prefetch) })
@@ -44,6 +44,27 @@ func benchmarkWorkerAlone(b *testing.B, prefetch int) {
 	b.ResetTimer()
 	before := cpuTime()
 	if err := w.Run(ctx); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64((cpuTime()-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+}
+
+// BenchmarkRawAlone is the raw loop's own work in the same way: what a handler's goroutine, its bookkeeping and the
+// client that answers at once take.
+func BenchmarkRawAlone(b *testing.B) {
+	client := newInstantSQS(b.N)
+	a := assignment{Concurrency: 100, Receives: 10, Attributes: "same", QueueURL: "jobs"}
+	loop := &raw{client: client, assigned: a, jobs: newJobs(job{}), slots: make(chan struct{}, a.Concurrency)}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		<-client.allDeleted
+		stop()
+	}()
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := cpuTime()
+	if err := loop.run(ctx); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64((cpuTime()-before).Nanoseconds())/float64(b.N), "cpu-ns/op")

@@ -9,12 +9,14 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/sqsworker/sqsworker/worker"
 )
 
 // raw is the loop that a team writes by hand over the SDK: receive ten, handle them side by side, delete ten while the
 // next receive is under way. It keeps nothing alive, and looks at errors only to count them.
 type raw struct {
-	client   *sqs.Client
+	client   worker.Client
 	assigned assignment
 	jobs     *jobs
 	slots    chan struct{} // one for each handler that may run
