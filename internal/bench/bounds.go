@@ -1,6 +1,10 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
 
 // bound is one thing that has to hold, and the figure.
 type bound struct {
@@ -23,12 +27,12 @@ func (d *director) below(limit, v float64, unit, what string, args ...any) {
 	d.bounds = append(d.bounds, bound{fmt.Sprintf(what, args...), "< " + short(limit) + unit, short(v) + unit, v < limit})
 }
 
-// short prints whole numbers whole and others to three digits behind the point: a bound of 0.21 isn't met by 0.214.
+// short prints whole numbers whole and others to three places: a bound of 0.21 isn't met by 0.214.
 func short(v float64) string {
 	if v == float64(int64(v)) || v >= 1000 {
 		return thousands(int64(v + 0.5))
 	}
-	return fmt.Sprintf("%.3g", v)
+	return strconv.FormatFloat(math.Round(v*1000)/1000, 'f', -1, 64)
 }
 
 func (d *director) printBounds() {

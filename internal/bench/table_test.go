@@ -51,8 +51,12 @@ func TestABoundIsMetAtItsLimitAndNotBeyond(t *testing.T) {
 	d.atMost(0.21, 0.2104, "", "calls")
 	d.atLeast(0.9, 0.9, "", "rate")
 	d.atLeast(0.9, 0.89, "", "rate")
+	d.atMost(1.15, 1.152, "", "CPU")
 	d.below(1, 1, "", "calls / raw's")
-	want := []bool{true, false, true, false, false}
+	want := []bool{true, false, true, false, false, false}
+	if got := d.bounds[4].figure; got != "1.152" {
+		t.Errorf("1.152 is printed as %s: it looks as if it were within 1.15", got)
+	}
 	for i, b := range d.bounds {
 		if b.holds != want[i] {
 			t.Errorf("%s %s, limit %s: holds = %v", b.what, b.figure, b.limit, b.holds)

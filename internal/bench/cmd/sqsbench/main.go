@@ -51,8 +51,8 @@ func parse(args []string) (o bench.Options, err error) {
 	concurrencies := f.String("concurrency", "10,100", "handlers at once in the throughput scenario")
 	only := f.String("only", "", "scenarios, separated by commas (default all): "+strings.Join(bench.Scenarios(), ", "))
 	f.StringVar(&o.RawAttributes, "raw-attributes", "same", "the attributes that the raw loop asks for: same (as the worker), all, none")
-	f.IntVar(&o.Rounds, "rounds", 3, "rounds of each contestant, alternating")
-	f.DurationVar(&o.Window, "window", 4*time.Second, "about what one throughput run takes")
+	f.IntVar(&o.Rounds, "rounds", 3, "rounds of each contestant, alternating; the throughput scenario makes five short ones of each")
+	f.DurationVar(&o.Window, "window", 600*time.Millisecond, "about what one throughput run takes")
 	f.BoolVar(&o.Quick, "quick", false, "small numbers: to see that everything runs, not how fast; one round")
 	f.StringVar(&o.ProfileDir, "cpuprofile", "", "directory for CPU and allocation profiles of each throughput contestant")
 	_ = f.Parse(args) // exits by itself
