@@ -288,7 +288,7 @@ func position(id *string, entries int) (int, bool) {
 // attemptTimeout lets a call that hangs be tried again while the lease lasts, but gives a slow one the
 // time that it may need.
 func attemptTimeout(remaining time.Duration) time.Duration {
-	return min(max(remaining/3, 500*time.Millisecond), 10*time.Second, max(remaining, time.Millisecond))
+	return min(max(remaining/2, 500*time.Millisecond), 10*time.Second, max(remaining, time.Millisecond))
 }
 
 // settleEntry applies the answer to one entry.

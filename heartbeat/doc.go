@@ -20,7 +20,10 @@
 // A renewal never shortens what the queue or a handler gave. Failures that can
 // pass (throttling, KMS throttling, 5xx, a broken connection, even a denied
 // call) are retried until the lease ends; the SDK's own retries are off for
-// these calls, because its retry quota is shared by the whole client.
+// these calls, because its retry quota is shared by the whole client. An attempt
+// is given up after half of what is left of the lease (from half a second to ten
+// seconds), so that a hanging one can be tried again: calls may take a quarter of
+// the visibility without a lease being lost.
 //
 // # How a lease ends
 //

@@ -105,8 +105,29 @@ func (h *Heartbeat) Hold(ctx context.Context, r Receipt) (context.Context, *Leas
 	ctx, cancel := context.WithCancelCause(ctx)
 	l := &Lease{h: h, cancel: cancel, id: r.MessageID, owner: r.Owner, index: -1}
 	h.count.held.Add(1)
-	l.begin(r)
+	l.mu.Lock()
+	l.grant(r)
+	l.begin()
+	l.mu.Unlock()
 	return ctx, l
+}
+
+// Resume takes up again a lease that [Lease.Settle] has ended, as it stood then: its newest handle, its deadline, its ceiling.
+// It is for a message that is done and could not be deleted yet: while the delete is tried again it stays invisible, instead of
+// being received again and again until its receive count sends it to the dead-letter queue. Functions given to [Lease.OnRenew]
+// aren't taken along. If the deadline has passed, the lease is lost at once.
+func (h *Heartbeat) Resume(settled *Lease) *Lease {
+	_, cancel := context.WithCancelCause(context.Background())
+	settled.mu.Lock()
+	l := &Lease{h: h, cancel: cancel, id: settled.id, owner: settled.owner, index: -1,
+		handle: settled.handle, generation: settled.generation, granted: settled.granted,
+		deadline: settled.deadline, ceiling: settled.ceiling, told: settled.told}
+	settled.mu.Unlock()
+	h.count.held.Add(1)
+	l.mu.Lock()
+	l.begin()
+	l.mu.Unlock()
+	return l
 }
 
 // enter counts a lease's goroutine; false after Close.

@@ -555,3 +555,65 @@ func TestTenThousandLeasesDueInOneInstantAreRenewedInTime(t *testing.T) {
 		}
 	})
 }
+
+func TestASettledLeaseIsTakenUpAgainWhereItStood(t *testing.T) {
+	inBubble(t, sqsmodel.Config{MaxHold: 10 * time.Minute}, 30*time.Second, heartbeat.Config{MaxHold: 10 * time.Minute}, func(sc *scene) {
+		ctx, lease := sc.holdOne()
+		pause(25 * time.Second)
+		deadline := lease.Deadline()
+		if err := lease.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		pause(2 * time.Second)
+		resumed := sc.beat.Resume(lease)
+		if !resumed.Deadline().Equal(deadline) || resumed.Handle() != lease.Handle() {
+			t.Errorf("it ends at %v, want %v", resumed.Deadline(), deadline)
+		}
+		pause(5 * time.Minute)
+		if err := resumed.Err(); err != nil || sc.lapsed() != 0 || sc.visible() != 0 {
+			t.Errorf("it wasn't kept: %v, %d lapsed", err, sc.lapsed())
+		}
+		if !errors.Is(context.Cause(ctx), heartbeat.ErrSettled) {
+			t.Errorf("the holder's context: %v", context.Cause(ctx))
+		}
+		if n := sc.beat.Stats().Held; n != 1 {
+			t.Errorf("%d held, want 1", n)
+		}
+		pause(6 * time.Minute) // over the ceiling, which counts from the receive
+		if err := resumed.Settle(); !errors.Is(err, heartbeat.ErrLost) || sc.lapsed() != 1 {
+			t.Errorf("beyond the ceiling: %v, %d lapsed", err, sc.lapsed())
+		}
+	})
+}
+
+func TestALeaseThatHasRunOutIsNotTakenUpAgain(t *testing.T) {
+	inBubble(t, sqsmodel.Config{}, 30*time.Second, heartbeat.Config{}, func(sc *scene) {
+		_, lease := sc.holdOne()
+		pause(5 * time.Second)
+		lease.Settle()
+		pause(time.Minute)
+		before := sc.calls()
+		if err := sc.beat.Resume(lease).Settle(); !errors.Is(err, heartbeat.ErrLost) {
+			t.Errorf("Settle says %v, want ErrLost", err)
+		}
+		if sc.calls() != before {
+			t.Error("a stale handle was used")
+		}
+	})
+}
+
+// Calls may take a quarter of the visibility.
+func TestSlowCallsKeepAShortLease(t *testing.T) {
+	for _, visibility := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second} {
+		inBubble(t, sqsmodel.Config{}, visibility, heartbeat.Config{}, func(sc *scene) {
+			sc.server.Inject(sqsmodel.Fault{Action: "ChangeMessageVisibilityBatch", HoldAfter: visibility / 4})
+			for _, r := range sc.receive(25) {
+				sc.beat.Hold(context.Background(), r)
+			}
+			pause(10 * time.Minute)
+			if s := sc.beat.Stats(); s.Lost != 0 || s.Failed != 0 || sc.lapsed() != 0 {
+				t.Errorf("visibility %v, calls of %v: %d lost, %d attempts failed, %d lapsed", visibility, visibility/4, s.Lost, s.Failed, sc.lapsed())
+			}
+		})
+	}
+}

@@ -231,11 +231,8 @@ func (l *Lease) Release(d time.Duration, done func(error)) {
 	l.poke()
 }
 
-// begin starts the lease; its goroutine begins when time first changes something.
-func (l *Lease) begin(r Receipt) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.grant(r)
+// begin starts the lease, under mu; its goroutine begins when time first changes something.
+func (l *Lease) begin() {
 	l.timer = time.AfterFunc(time.Until(l.nextLookLocked()), l.poke)
 }
 

@@ -32,7 +32,7 @@ type Client interface {
 const receiveSlack = 10 * time.Second
 
 // callOptions returns the per-call options: for receives, and for everything else.
-func callOptions(c Client, cfg Config) (receive, other []func(*sqs.Options), err error) {
+func callOptions(c Client, cfg Config) (receive, other []func(*sqs.Options)) {
 	plain := func(o *sqs.Options) { o.Retryer = aws.NopRetryer{} }
 	receive = []func(*sqs.Options){plain, func(o *sqs.Options) { o.DisableMessageChecksumValidation = true }}
 	other = []func(*sqs.Options){plain}
@@ -41,19 +41,16 @@ func callOptions(c Client, cfg Config) (receive, other []func(*sqs.Options), err
 	}
 	configured, ok := c.(interface{ Options() sqs.Options })
 	if !ok {
-		return receive, other, nil
+		return receive, other
 	}
 	remember := rememberEndpoint(configured.Options())
 	receive, other = append(receive, remember), append(other, remember)
-	switch client := configured.Options().HTTPClient.(type) {
-	case *awshttp.BuildableClient:
+	if client, ok := configured.Options().HTTPClient.(*awshttp.BuildableClient); ok {
 		tuned := tune(client, cfg)
 		use := func(o *sqs.Options) { o.HTTPClient = tuned }
-		return append(receive, use, readBody), append(other, use), nil
-	case *http.Client:
-		err = checkTimeouts(client, cfg)
+		receive, other = append(receive, use), append(other, use)
 	}
-	return append(receive, readBody), other, err
+	return append(receive, readBody), other
 }
 
 // tune copies the SDK's HTTP client for this worker's calls: the default keeps ten idle connections to a host,
@@ -75,7 +72,16 @@ func tune(client *awshttp.BuildableClient, cfg Config) aws.HTTPClient {
 	})
 }
 
-func checkTimeouts(client *http.Client, cfg Config) error {
+// checkTimeouts looks at a client of the user's own, which the worker doesn't tune.
+func checkTimeouts(c Client, cfg Config) error {
+	configured, ok := c.(interface{ Options() sqs.Options })
+	if !ok {
+		return nil
+	}
+	client, ok := configured.Options().HTTPClient.(*http.Client)
+	if !ok {
+		return nil
+	}
 	wait := cfg.waitTime()
 	if client.Timeout > 0 && client.Timeout <= wait {
 		return fmt.Errorf("worker: the client's http.Client.Timeout is %v: must be more than WaitTime, %v, or every empty receive is broken off and can leave messages invisible", client.Timeout, wait)

@@ -236,6 +236,19 @@ func TestClientTimeoutBelowTheWaitIsRefused(t *testing.T) {
 	}
 }
 
+func TestAClientsTimeoutIsNamedTogetherWithEverythingElseThatIsWrong(t *testing.T) {
+	client := sqs.New(sqs.Options{Region: "us-east-1", HTTPClient: &http.Client{Timeout: time.Second}})
+	_, err := worker.New(client, "nowhere", nil, worker.Config{Concurrency: -1})
+	if err == nil {
+		t.Fatal("New returned nil")
+	}
+	for _, word := range []string{"http.Client.Timeout", "nowhere", "handler", "Concurrency"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q isn't in %q", word, err)
+		}
+	}
+}
+
 // optionsOf is a client that notes with which options it is called.
 type optionsOf struct {
 	*sqs.Client

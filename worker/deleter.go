@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,10 +17,13 @@ import (
 )
 
 // deleter gathers completed messages into DeleteMessageBatch calls: a full batch leaves at once, another one after a
-// short linger. It sees each entry's result; what failed in passing is tried again while the lease lasts.
+// short linger. It sees each entry's result; what failed in passing is tried again, and between two attempts the message's
+// lease is renewed: one that came back would be received, here or elsewhere, and each receive takes it nearer to the
+// dead-letter queue.
 type deleter struct {
 	r      *run
 	linger time.Duration
+	outage deleteOutage
 
 	mu       sync.Mutex
 	pending  []*deletion
@@ -30,6 +34,7 @@ type deleter struct {
 // deletion is one completed message on its way to being deleted.
 type deletion struct {
 	delivery *delivery
+	lease    *heartbeat.Lease // the one that was settled last
 	handle   string
 	deadline time.Time // of its lease: later, the handle may be stale
 	since    time.Time
@@ -124,6 +129,7 @@ func (q *deleter) call(batch []*deletion) {
 		readResults(out, results)
 	}
 	done(out, results, err)
+	q.outage.note(q.r, err)
 	for i, x := range batch {
 		q.result(x, results[i])
 	}
@@ -171,28 +177,41 @@ func (q *deleter) result(x *deletion, err error) {
 	q.r.stats.deleteFailures.Add(1)
 	var whole *callError
 	lost := heartbeat.Judge(err) == heartbeat.Lost && !(errors.As(err, &whole) && whole.entries > 1)
-	if lost {
+	if lost || q.r.settling.Err() != nil {
 		q.r.deleted(x.delivery, err)
 		return
 	}
 	x.failures++
-	wait := deleteBackoff(x.failures, time.Until(x.deadline))
-	if time.Until(x.deadline) <= wait || q.r.settling.Err() != nil {
-		q.r.deleted(x.delivery, err)
-		return
-	}
-	go q.retry(x, wait)
+	go q.retry(x, err)
 }
 
-// retry adds a deletion again after its back-off, or at once when settling is over, which then fails it.
-func (q *deleter) retry(x *deletion, wait time.Duration) {
+// retry adds a deletion again after its back-off, or gives it up when settling is over or the lease could not be kept.
+func (q *deleter) retry(x *deletion, failure error) {
+	wait := deleteBackoff(x.failures, time.Until(x.deadline))
+	if passes(failure) {
+		x.lease = q.r.heartbeat.Resume(x.lease)
+	} else if time.Until(x.deadline) <= wait { // this entry's own fault, and of a kind we don't know: its lease isn't prolonged for it
+		q.r.deleted(x.delivery, failure)
+		return
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-q.r.settling.Done():
 	}
+	x.deadline = x.lease.Deadline()
+	if x.lease.Settle() != nil || !time.Now().Before(x.deadline) || q.r.settling.Err() != nil {
+		q.r.deleted(x.delivery, failure)
+		return
+	}
 	q.add(x)
+}
+
+// passes tells whether a failed delete may work once SQS, the network or the permissions are well again.
+func passes(err error) bool {
+	var entry *heartbeat.EntryError
+	return !errors.As(err, &entry) || !entry.SenderFault || strings.Contains(strings.ToLower(entry.Code), "throttl")
 }
 
 // deleteBackoff doubles from 50 ms to 5 s, and leaves time for a few more attempts before the lease ends.
@@ -203,5 +222,5 @@ func deleteBackoff(failures int, remaining time.Duration) time.Duration {
 
 // attemptTimeout lets a call that hangs be tried again while the lease lasts, but gives a slow one the time it needs.
 func attemptTimeout(remaining time.Duration) time.Duration {
-	return min(max(remaining/3, 500*time.Millisecond), 10*time.Second, max(remaining, time.Millisecond))
+	return min(max(remaining/2, 500*time.Millisecond), 10*time.Second, max(remaining, time.Millisecond))
 }

@@ -150,36 +150,134 @@ func TestFailedDeletesAreTriedAgainWhileTheLeaseLasts(t *testing.T) {
 	})
 }
 
-// The handler's work is done: a delete that failed is no failed handler. The message is never run again by this worker,
-// nor released, nor backed off, and it doesn't get into the dead-letter queue.
-func TestCompletedMessageIsDeletedOnRedeliveryAndNotRunAgain(t *testing.T) {
+// The handler's work is done: a delete that failed is no failed handler. However long deletes fail, the message stays held: no
+// receive takes it nearer to the dead-letter queue.
+func TestCompletedMessagesStayHeldUntilTheyCanBeDeleted(t *testing.T) {
 	each(t, map[string]sqsmodel.Fault{
 		"5xx": {Code: "ServiceUnavailable"}, "dropped": {DropBefore: true}, "hanging": {Stall: true}, "denied": {Code: "AccessDeniedException"},
-		"bad handle": {Code: "ReceiptHandleIsInvalid"},
+		"no queue": {Code: "QueueDoesNotExist"}, "slow failure": {Hold: 3 * time.Second, Code: "InternalFailure"},
 		"entries": {FailEntries: func(sqsmodel.Call, int, string, string) *sqsmodel.EntryError {
 			return &sqsmodel.EntryError{Code: "InternalError"}
+		}},
+		"throttled entries": {FailEntries: func(sqsmodel.Call, int, string, string) *sqsmodel.EntryError {
+			return &sqsmodel.EntryError{Code: "KMS.ThrottlingException", SenderFault: true}
 		}},
 	}, func(t *testing.T, fault sqsmodel.Fault) {
 		q := newQueueWithDLQ(t, 2, "VisibilityTimeout", "10")
 		fault.Action = deleteBatch
 		remove := q.Inject(fault)
-		ids := q.send(5)
+		ids := q.send(25)
 		var r runs
-		w := q.start(r.handler(succeed), worker.Config{})
-		time.Sleep(9 * time.Second)
+		w := q.start(r.handler(succeed), worker.Config{Concurrency: 30})
+		time.Sleep(5 * time.Minute)
+		if s := w.Stats(); s.Unsettled != 25 || s.Held != 25 {
+			t.Errorf("%d unsettled, %d held during the outage, want 25 of each", s.Unsettled, s.Held)
+		}
 		remove()
-		q.mustEmpty(time.Minute)
+		q.mustEmpty(20 * time.Second)
 		r.mustHaveRunOnce(t, ids)
+		q.mustHaveHappened(sqsmodel.Received, 25)
 		if n := len(q.Queue(testDLQ).Messages); n != 0 {
 			t.Errorf("%d completed messages were dead-lettered", n)
 		}
-		if n := len(q.events("", sqsmodel.VisibilityChanged)); n != 0 {
-			t.Errorf("%d visibility changes of completed messages", n)
+		q.mustWriteOnlyUnderLease()
+		if s := w.Stats(); s.Succeeded != 25 || s.Deleted != 25 || s.Failed != 0 || s.Undeleted != 0 || s.Lost != 0 {
+			t.Errorf("counted %d succeeded, %d deleted, %d failed, %d undeleted, %d lost", s.Succeeded, s.Deleted, s.Failed, s.Undeleted, s.Lost)
+		}
+		w.mustStop()
+	})
+}
+
+// What can't stay held comes back, and is deleted without a run.
+func TestCompletedMessageIsDeletedOnRedeliveryAndNotRunAgain(t *testing.T) {
+	each(t, map[string]struct {
+		deletes, renewals sqsmodel.Fault
+		cfg               worker.Config
+	}{
+		"renewals fail too": {deletes: sqsmodel.Fault{Code: "ServiceUnavailable"}, renewals: sqsmodel.Fault{Action: visibilityBatch, Code: "ServiceUnavailable"}},
+		"no heartbeat":      {deletes: sqsmodel.Fault{DropBefore: true}, cfg: worker.Config{HeartbeatInterval: worker.NoHeartbeat}},
+		"bad handle":        {deletes: sqsmodel.Fault{Code: "ReceiptHandleIsInvalid"}},
+		"unknown fault of the entry": {deletes: sqsmodel.Fault{FailEntries: func(sqsmodel.Call, int, string, string) *sqsmodel.EntryError {
+			return &sqsmodel.EntryError{Code: "Peculiar", SenderFault: true}
+		}}},
+	}, func(t *testing.T, c struct {
+		deletes, renewals sqsmodel.Fault
+		cfg               worker.Config
+	}) {
+		q := newQueueWithDLQ(t, 2, "VisibilityTimeout", "10")
+		c.deletes.Action = deleteBatch
+		removes := []func(){q.Inject(c.deletes)}
+		if c.renewals.Action != "" {
+			removes = append(removes, q.Inject(c.renewals))
+		}
+		ids := q.send(5)
+		var r runs
+		w := q.start(r.handler(succeed), c.cfg)
+		time.Sleep(10500 * time.Millisecond) // they are back
+		for _, remove := range removes {
+			remove()
+		}
+		q.mustEmpty(time.Minute)
+		r.mustHaveRunOnce(t, ids)
+		q.mustHaveHappened(sqsmodel.Received, 10)
+		if n := len(q.Queue(testDLQ).Messages); n != 0 {
+			t.Errorf("%d completed messages were dead-lettered", n)
+		}
+		for _, e := range q.events("", sqsmodel.VisibilityChanged) {
+			if e.VisibilityTimeout < 10*time.Second {
+				t.Errorf("a completed message was given back")
+			}
 		}
 		q.mustWriteOnlyUnderLease()
 		if s := w.Stats(); s.Succeeded != 5 || s.Deleted != 5 || s.Failed != 0 {
 			t.Errorf("counted %d succeeded, %d deleted, %d failed", s.Succeeded, s.Deleted, s.Failed)
 		}
+		w.mustStop()
+	})
+}
+
+func TestAWorkerWhoseDeletesKeepFailingIsUnhealthyUntilTheyWork(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := newQueue(t, "VisibilityTimeout", "10")
+		remove := q.Inject(sqsmodel.Fault{Action: deleteBatch, Code: "AccessDeniedException"})
+		q.send(3)
+		w := q.start(worker.HandlerFunc(succeed), worker.Config{})
+		time.Sleep(10 * time.Second)
+		if err := w.Healthy(); err != nil {
+			t.Errorf("after ten seconds: %v", err)
+		}
+		time.Sleep(50 * time.Second)
+		if err := w.Healthy(); err == nil || !strings.Contains(err.Error(), "delete") || !strings.Contains(err.Error(), "AccessDenied") {
+			t.Errorf("after a minute: %v, want an error that names the deletes and what SQS said", err)
+		}
+		remove()
+		q.mustEmpty(10 * time.Second)
+		if err := w.Healthy(); err != nil {
+			t.Errorf("after the outage: %v", err)
+		}
+		if n, m := len(w.log.with("level=WARN", "deletes are failing")), len(w.log.with("level=INFO", "deletes work again")); n != 1 || m != 1 {
+			t.Errorf("the outage was logged %d times and its end %d times, want once each", n, m)
+		}
+		w.mustStop()
+	})
+}
+
+// The bound on what is unsettled stops a worker that can't delete, and it goes on once it can.
+func TestAWorkerThatCannotDeleteStopsReceivingAtABound(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := newQueue(t, "VisibilityTimeout", "30")
+		remove := q.Inject(sqsmodel.Fault{Action: deleteBatch, Code: "ServiceUnavailable"})
+		ids := q.send(1500)
+		var r runs
+		w := q.start(r.handler(succeed), worker.Config{Concurrency: 20})
+		time.Sleep(10 * time.Minute)
+		if s := w.Stats(); s.Unsettled != 1000 || s.Held > 1020 || s.Lost != 0 {
+			t.Errorf("%d unsettled, %d held, %d lost; want 1000, at most 1020, 0", s.Unsettled, s.Held, s.Lost)
+		}
+		remove()
+		q.mustEmpty(time.Minute)
+		r.mustHaveRunOnce(t, ids)
+		q.mustHaveHappened(sqsmodel.Received, 1500)
 		w.mustStop()
 	})
 }

@@ -21,6 +21,20 @@ func (k failureKind) String() string {
 	return [...]string{"passing", "over the in-flight limit", "denied", "no such queue"}[k]
 }
 
+// hopeless is why a run can't begin or go on, in a sentence of ours; SQS's own error is there for errors.As.
+type hopeless struct {
+	text  string
+	cause error
+}
+
+func (e *hopeless) Error() string { return e.text }
+func (e *hopeless) Unwrap() error { return e.cause }
+
+// hopelessf describes err, then says what to do.
+func (r *run) hopelessf(doing string, err error, advice string) error {
+	return &hopeless{"worker: " + doing + " " + r.w.queueURL + ": " + describe(err) + ": " + advice, err}
+}
+
 // failureOf accepts both forms of each code: the JSON shape's and the query protocol's.
 func failureOf(err error) failureKind {
 	var api smithy.APIError

@@ -13,7 +13,10 @@ import (
 
 // stopGroup gives back what waits behind d, unstarted, and calls then when that is over.
 func (r *run) stopGroup(d *delivery, then func()) {
+	r.order.Lock()
 	tail := r.dispatcher.stopGroup(d)
+	r.registry.giveUp(tail)
+	r.order.Unlock()
 	if len(tail) == 0 {
 		then()
 		return

@@ -23,7 +23,7 @@ type groups struct {
 type group struct {
 	id      string
 	queue   []*delivery // not started, in order
-	busy    bool        // one of its messages runs or is being settled
+	head    *delivery   // the one that runs or is being settled
 	stopped bool        // it is being given back
 	later   []*delivery // arrived since it was stopped
 }
@@ -43,7 +43,7 @@ func (g *groups) push(d *delivery) bool {
 		known.later = insert(known.later, d)
 	default:
 		known.queue = insert(known.queue, d)
-		if !known.busy && len(known.queue) == 1 {
+		if known.head == nil && len(known.queue) == 1 {
 			g.order = append(g.order, known)
 		}
 	}
@@ -65,8 +65,8 @@ func (g *groups) pop() *delivery {
 	}
 	next := g.order[0]
 	g.order = slices.Delete(g.order, 0, 1)
-	next.busy = true
 	d := next.queue[0]
+	next.head = d
 	next.queue = slices.Delete(next.queue, 0, 1)
 	g.held--
 	return d
@@ -79,7 +79,7 @@ func (g *groups) takeAll() (all []*delivery, slots int) {
 	for id, x := range g.byID {
 		all = append(append(all, x.queue...), x.later...)
 		x.queue, x.later = nil, nil
-		if !x.busy {
+		if x.head == nil {
 			delete(g.byID, id)
 			slots++
 		}
@@ -88,10 +88,11 @@ func (g *groups) takeAll() (all []*delivery, slots int) {
 	return all, slots
 }
 
-// stop takes the messages that wait behind d, because d failed or its lease was lost. They must not run before it.
+// stop takes the messages that wait behind d, because d failed or its lease was lost. They must not run before it. It does
+// nothing when the group has gone on without d: who tells of a lost lease may come late.
 func (g *groups) stop(d *delivery) (tail []*delivery) {
 	x := g.byID[d.group]
-	if x == nil || x.stopped {
+	if x == nil || x.head != d || x.stopped {
 		return nil
 	}
 	x.stopped = true
@@ -105,10 +106,10 @@ func (g *groups) stop(d *delivery) (tail []*delivery) {
 // group is done, and its slot free.
 func (g *groups) release(d *delivery) (done bool) {
 	x := g.byID[d.group]
-	if x == nil {
+	if x == nil || x.head != d {
 		return false
 	}
-	x.busy = false
+	x.head = nil
 	if x.stopped {
 		x.stopped = false
 		x.queue, x.later = x.later, nil

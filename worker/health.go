@@ -18,7 +18,8 @@ const unhealthyAfter = 3
 
 // Healthy is nil while the worker does what it should: it receives, or has no free slot to receive into, however long
 // its handlers run; also while it drains. Otherwise it says what is wrong: receives are denied, the queue is gone, several
-// receives in a row failed, none has come to an end for longer than it could take, or the [Breaker] isn't closed ([ErrBreakerOpen]:
+// receives in a row failed, none has come to an end for longer than it could take, no delete has got through for half a minute,
+// or the [Breaker] isn't closed ([ErrBreakerOpen]:
 // restarting the process won't mend that).
 func (w *Worker) Healthy() error {
 	r := w.current.Load()
@@ -34,7 +35,10 @@ func (w *Worker) Healthy() error {
 	if !r.started.Load() {
 		return fmt.Errorf("worker: starting: the queue's attributes could not be read yet")
 	}
-	return r.poller.healthy()
+	if err := r.poller.healthy(); err != nil {
+		return err
+	}
+	return r.deleter.outage.err()
 }
 
 func (p *poller) healthy() error {

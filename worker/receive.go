@@ -75,6 +75,10 @@ func (r *run) arrived(messages []types.Message, seen traces, sent time.Time, pro
 	granted := r.leaseStart(sent, now)
 	r.stats.received.Add(int64(len(messages)))
 	r.stats.billed.Add(billed(sizeOf(messages)))
+	if r.fifo {
+		r.order.Lock()
+		defer r.order.Unlock()
+	}
 	batch := make([]*delivery, 0, len(messages))
 	deliveries := make([]delivery, len(messages)) // one allocation for all
 	for i := range messages {

@@ -121,6 +121,15 @@ func (g *registry) finish(d *delivery, to stage) (successor *delivery, ok bool) 
 	return successor, true
 }
 
+// giveUp marks what was taken from those that wait, to be given back: it takes over no newer receive any more.
+func (g *registry) giveUp(taken []*delivery) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, d := range taken {
+		d.stage = releasing
+	}
+}
+
 // complete moves a failed delivery to deleting: it is in the dead-letter sink.
 func (g *registry) complete(d *delivery) {
 	g.mu.Lock()

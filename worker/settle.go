@@ -71,7 +71,11 @@ func (r *run) putOff(d *delivery, delay time.Duration, count *atomic.Int64) {
 
 // putOffWaiting gives back what is held and not started, because the breaker has opened.
 func (r *run) putOffWaiting() {
-	r.putOffAll(r.dispatcher.take())
+	r.order.Lock()
+	waiting, slots := r.dispatcher.take()
+	r.registry.giveUp(waiting)
+	r.order.Unlock()
+	r.putOffAll(waiting, slots)
 }
 
 func (r *run) putOffAll(waiting []*delivery, slots int) {
@@ -232,7 +236,7 @@ func (r *run) delete(d *delivery) {
 		r.deleted(d, heartbeat.ErrLost)
 		return
 	}
-	d.deletion = deletion{delivery: d, handle: d.lease.Handle(), deadline: deadline, since: time.Now()}
+	d.deletion = deletion{delivery: d, lease: d.lease, handle: d.lease.Handle(), deadline: deadline, since: time.Now()}
 	r.deleter.add(&d.deletion)
 }
 

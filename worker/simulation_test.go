@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/sqsworker/sqsworker/internal/sqsmodel"
 	"github.com/sqsworker/sqsworker/worker"
@@ -205,9 +207,28 @@ func (c *spy) sent(action string, handles ...*string) {
 	defer c.sim.mu.Unlock()
 	for _, h := range handles {
 		if end, ok := c.sim.leaseEnd[*h]; ok && now.After(end) {
-			c.sim.problems = append(c.sim.problems, fmt.Sprintf("%s %v after the lease was over", action, now.Sub(end)))
+			c.sim.problems = append(c.sim.problems, fmt.Sprintf("%s %v after the lease was over, at %s", action, now.Sub(end), clock(now)))
+			c.sim.problems = append(c.sim.problems, c.sim.history(func(e sqsmodel.Event) bool { return e.Handle == *h })...)
 		}
 	}
+}
+
+// history is what the server noted of some messages.
+func (sim *simulation) history(of func(sqsmodel.Event) bool) (lines []string) {
+	for _, e := range sim.server.Journal() {
+		if of(e) {
+			lines = append(lines, fmt.Sprintf("  %s %s: %v, receive %d, visibility %v, handle %.8x", clock(e.At), e.MessageID, e.Kind, e.ReceiveCount, e.VisibilityTimeout, fnv32(e.Handle)))
+		}
+	}
+	return lines
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05.000") }
+
+func fnv32(s string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(s))
+	return h.Sum32()
 }
 
 func (c *spy) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, o ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error) {
@@ -230,7 +251,25 @@ func (c *spy) ChangeMessageVisibilityBatch(ctx context.Context, in *sqs.ChangeMe
 		handles = append(handles, e.ReceiptHandle)
 	}
 	c.sent("ChangeMessageVisibilityBatch", handles...)
-	return c.Client.ChangeMessageVisibilityBatch(ctx, in, o...)
+	out, err := c.Client.ChangeMessageVisibilityBatch(ctx, in, o...)
+	if err == nil {
+		c.confirmed(in, out)
+	}
+	return out, err
+}
+
+// confirmed takes SQS at its word. When another receive of the message has been given back meanwhile, the change may be none,
+// and still be confirmed ([sqsmodel.ExpiredVisibilityNoop]); a worker can't know.
+func (c *spy) confirmed(in *sqs.ChangeMessageVisibilityBatchInput, out *sqs.ChangeMessageVisibilityBatchOutput) {
+	c.sim.mu.Lock()
+	defer c.sim.mu.Unlock()
+	for _, ok := range out.Successful {
+		i := slices.IndexFunc(in.Entries, func(e types.ChangeMessageVisibilityBatchRequestEntry) bool { return *e.Id == *ok.Id })
+		e := in.Entries[i]
+		if end := time.Now().Add(time.Duration(e.VisibilityTimeout) * time.Second); e.VisibilityTimeout > 0 && end.After(c.sim.leaseEnd[*e.ReceiptHandle]) {
+			c.sim.leaseEnd[*e.ReceiptHandle] = end
+		}
+	}
 }
 
 // playActs: a few minutes of trouble, then a calm act in which everything that is left must get done.
@@ -386,7 +425,8 @@ func (sim *simulation) checkOrder(m *worker.Message) {
 			return
 		}
 		if id := sim.ids[body]; !sim.gone[id] {
-			sim.problems = append(sim.problems, fmt.Sprintf("message %s of group %s starts before its predecessor %s is done", m.ID, m.GroupID, id))
+			sim.problems = append(sim.problems, fmt.Sprintf("message %s (receive %d) of group %s starts before its predecessor %s is done, at %s", m.ID, m.ReceiveCount, m.GroupID, id, clock(time.Now())))
+			sim.problems = append(sim.problems, sim.history(func(e sqsmodel.Event) bool { return e.MessageID == id || e.MessageID == m.ID })...)
 		}
 	}
 }

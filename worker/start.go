@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -35,12 +34,12 @@ func (r *run) attributes(ctx context.Context) (map[string]string, error) {
 		}
 		switch kind := failureOf(err); {
 		case kind == gone && time.Since(began) >= startGrace:
-			return nil, fmt.Errorf("worker: queue %s: %s: check the name, the account, and that the client's Region is the queue's", r.w.queueURL, describe(err))
+			return nil, r.hopelessf("queue", err, "check the name, the account, and that the client's Region is the queue's")
 		case kind == denied && isAccess(err):
 			r.log.Warn("sqs:GetQueueAttributes is denied: allow it, or set Config.Visibility; going on without the queue's settings", "error", describe(err))
 			return nil, nil
 		case kind == denied:
-			return nil, fmt.Errorf("worker: queue %s: %s: check the client's credentials", r.w.queueURL, describe(err))
+			return nil, r.hopelessf("queue", err, "check the client's credentials")
 		}
 		if failures&(failures-1) == 0 {
 			r.log.Warn("the queue's attributes can't be read yet, trying again", "attempts", failures, "error", describe(err))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/smithy-go"
 
 	"github.com/sqsworker/sqsworker/internal/sqsmodel"
 	"github.com/sqsworker/sqsworker/worker"
@@ -76,6 +77,10 @@ func TestRunFailsWhenTheWorkerCouldNeverWork(t *testing.T) {
 		var drain *worker.DrainError
 		if errors.As(err, &drain) {
 			t.Errorf("the error is %v", err)
+		}
+		var said smithy.APIError
+		if !errors.As(err, &said) || said.ErrorCode() == "" {
+			t.Errorf("SQS's own error isn't in %v", err)
 		}
 		for _, word := range c.words {
 			if c.noCode && strings.Contains("NonExistentQueue KMS.AccessDenied", word) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,9 @@ func New(c Client, queueURL string, h Handler, cfg Config) (*Worker, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
+	if err := checkTimeouts(c, cfg); err != nil {
+		errs = append(errs, err)
+	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -64,10 +68,7 @@ func New(c Client, queueURL string, h Handler, cfg Config) (*Worker, error) {
 	}
 	w := &Worker{client: c, queueURL: queueURL, handler: handler, cfg: cfg, readings: &readings{}, diary: &diary{}}
 	w.concurrency.Store(int64(cfg.Concurrency))
-	w.receiveOptions, w.otherOptions, err = callOptions(c, cfg)
-	if err != nil {
-		return nil, err
-	}
+	w.receiveOptions, w.otherOptions = callOptions(c, cfg)
 	return w, nil
 }
 
@@ -108,6 +109,7 @@ type run struct {
 	arrivals   *arrivals
 	leftBehind leftBehind
 	handback   handback
+	order      sync.Mutex // FIFO: a receive's messages arrive together, before what waits is taken to be given back or after it
 	began      time.Time
 	stats      counters
 	tell       *telemetry
@@ -230,7 +232,7 @@ func (r *run) configure(attributes map[string]string) (err error) {
 // giveUp ends the run because it could never work.
 func (r *run) giveUp(err error) {
 	select {
-	case r.fatal <- fmt.Errorf("worker: receiving from %s: %s: allow sqs:ReceiveMessage, sqs:DeleteMessage and sqs:ChangeMessageVisibility on the queue, and kms:Decrypt on its key", r.w.queueURL, describe(err)):
+	case r.fatal <- r.hopelessf("receiving from", err, "allow sqs:ReceiveMessage, sqs:DeleteMessage and sqs:ChangeMessageVisibility on the queue, and kms:Decrypt on its key"):
 	default:
 	}
 }
