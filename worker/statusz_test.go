@@ -143,6 +143,7 @@ func TestStatusShowsWhatRunsAndForHowLong(t *testing.T) {
 		ids := q.send(3)
 		w := q.start(worker.HandlerFunc(func(ctx context.Context, m *worker.Message) error {
 			if m.Body == "0" {
+				time.Sleep(time.Second) // a history begins when it is mounted
 				return errors.New("no <b>luck</b>")
 			}
 			return takes(time.Minute)(ctx, m)

@@ -10,8 +10,9 @@ import (
 // longestWait is how long somebody wants to wait, at most, for a message to come back whose delete failed.
 const longestWait = 10 * time.Second
 
-// failedDeletes scripts an SQS that fails the first delete of some messages although they were handled. Their worker
-// tries again for as long as the message is its own, in vain: it comes back when its visibility ends.
+// failedDeletes scripts an SQS that refuses the first receipt handle of some messages at their delete, although they were
+// handled: such a message comes back when its visibility ends. (A delete that fails in passing doesn't bring it back: the
+// worker holds it, and tries again.)
 type failedDeletes struct {
 	ledger *ledger
 
@@ -42,7 +43,7 @@ func (f *failedDeletes) judge(_ sqsmodel.Call, _ int, _, handle string) *sqsmode
 	if f.handle[id] != handle {
 		return nil // it was received again
 	}
-	return &sqsmodel.EntryError{Code: "InternalError", Message: "scripted"}
+	return &sqsmodel.EntryError{Code: "ReceiptHandleIsInvalid", Message: "scripted", SenderFault: true}
 }
 
 func (f *failedDeletes) since(skip int) []string {
@@ -55,7 +56,7 @@ func (f *failedDeletes) since(skip int) []string {
 func (s *scene) tellDuplicates() {
 	for _, id := range s.deletes.since(s.deletesTold) {
 		if s.deletesTold++; s.deletesTold == 1 {
-			s.out.say("%s has been handled, but SQS fails its delete: it will come again", s.ledger.job(id).name)
+			s.out.say("%s has been handled, but SQS refuses its delete: it will come again", s.ledger.job(id).name)
 		}
 	}
 	for _, d := range s.ledger.suppressed(&s.deletionsSeen) {

@@ -18,7 +18,7 @@ type job struct {
 	slow        bool // orders of 10,000 and more are looked at by a person; objects from 100 MiB on take their time
 	failsOnce   bool // at first the payment of orders whose number ends in 7 gets no answer
 	alwaysFails bool // negative amounts are refunds, which nobody here can handle
-	deleteFails bool // orders whose number ends in 533 or 566 are handled, but SQS fails their first delete
+	deleteFails bool // orders whose number ends in 533 or 566 are handled, but SQS refuses their first delete
 }
 
 const (

@@ -219,7 +219,7 @@ func (r *report) verdict() string {
 	case r.t.lost > 0:
 		return fmt.Sprintf("LOST: %d messages.", r.t.lost)
 	case r.t.chargedTwice > 0 && !r.o.idempotency:
-		return fmt.Sprintf("CHARGED TWICE: %d orders. Sent twice, an order is two messages to SQS, and a message whose delete fails comes again: try it without -idempotency=off.", r.t.chargedTwice)
+		return fmt.Sprintf("CHARGED TWICE: %d orders. Sent twice, an order is two messages to SQS, and a message whose delete SQS refuses comes again: try it without -idempotency=off.", r.t.chargedTwice)
 	case r.t.twice > 0:
 		return fmt.Sprintf("DUPLICATED WORK: %d runs too many. %s", r.t.twice, r.advice())
 	case r.t.chargedTwice > 0:
