@@ -104,6 +104,7 @@ func (q *deleter) hurry() {
 
 // call makes one DeleteMessageBatch, in a goroutine of its own, and sees to each entry's result.
 func (q *deleter) call(batch []*deletion) {
+	growStack()
 	deadline := batch[0].deadline
 	in := &sqs.DeleteMessageBatchInput{QueueUrl: &q.r.w.queueURL, Entries: make([]types.DeleteMessageBatchRequestEntry, len(batch))}
 	for i, x := range batch {

@@ -120,6 +120,7 @@ func (p *poller) next() time.Duration {
 		p.health.open.Store(int64(p.open))
 		sent := time.Now()
 		go func() {
+			growStack()
 			got, err := p.r.receive(a)
 			p.results <- receipt{a, sent, got, err}
 		}()
