@@ -42,7 +42,8 @@ type Heartbeat struct {
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	closed bool
-	leases sync.WaitGroup // keep goroutines
+	held   *Lease         // the first of those that are held; mu guards the list, for Close
+	leases sync.WaitGroup // their goroutines
 	calls  sync.WaitGroup // calls in flight, and the timer that starts them
 
 	batch batcher
@@ -91,8 +92,8 @@ func New(c Client, queueURL string, cfg Config) (*Heartbeat, error) {
 
 const noMargin = time.Duration(1<<63 - 1)
 
-// Hold keeps one received message invisible until [Lease.Settle] or [Lease.Release], in a goroutine of its own, which begins
-// with the first thing to do: most messages are settled before a renewal is due, and never need one. One of them must be called. The context is derived from ctx and ends with cause
+// Hold keeps one received message invisible until [Lease.Settle] or [Lease.Release], in a goroutine of its own, which is there
+// while it has something to do: most messages are settled before a renewal is due, and never need one. One of them must be called. The context is derived from ctx and ends with cause
 // [ErrLost], [ErrCeiling], or [ErrSettled]; the end of ctx itself ends the context but not the lease:
 // a message stays held until it is settled. After [Heartbeat.Close] the lease is not renewed.
 func (h *Heartbeat) Hold(ctx context.Context, r Receipt) (context.Context, *Lease) {
@@ -108,6 +109,7 @@ func (h *Heartbeat) Hold(ctx context.Context, r Receipt) (context.Context, *Leas
 	l.mu.Lock()
 	l.grant(r)
 	l.begin()
+	h.enlist(l)
 	l.mu.Unlock()
 	return ctx, l
 }
@@ -126,6 +128,7 @@ func (h *Heartbeat) Resume(settled *Lease) *Lease {
 	h.count.held.Add(1)
 	l.mu.Lock()
 	l.begin()
+	h.enlist(l)
 	l.mu.Unlock()
 	return l
 }
@@ -141,15 +144,47 @@ func (h *Heartbeat) enter() bool {
 	return true
 }
 
+// enlist and delist keep the list of what is held.
+func (h *Heartbeat) enlist(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.next = h.held; l.next != nil {
+		l.next.previous = l
+	}
+	h.held = l
+}
+
+func (h *Heartbeat) delist(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.next != nil {
+		l.next.previous = l.previous
+	}
+	if l.previous != nil {
+		l.previous.next = l.next
+	} else if h.held == l {
+		h.held = l.next
+	}
+	l.next, l.previous = nil, nil
+}
+
+func (h *Heartbeat) first() *Lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held
+}
+
 // Close ends what is still held without writing anything for it, breaks off calls in flight and waits
-// for the goroutines. Settle or release everything first: the context of a lease that isn't ends when its next renewal
-// would have been due.
+// for the goroutines. Settle or release everything first.
 func (h *Heartbeat) Close() {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
 	h.cancel()
 	h.batch.close()
+	for l := h.first(); l != nil; l = h.first() {
+		l.finish(ErrSettled)
+	}
 	h.leases.Wait()
 	h.calls.Wait()
 }

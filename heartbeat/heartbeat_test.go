@@ -617,3 +617,38 @@ func TestSlowCallsKeepAShortLease(t *testing.T) {
 		})
 	}
 }
+
+func TestCloseEndsEveryLeaseAndAnswersEveryRelease(t *testing.T) {
+	inBubble(t, sqsmodel.Config{}, 30*time.Second, heartbeat.Config{}, func(sc *scene) {
+		receipts := sc.receive(5)
+		var contexts []context.Context
+		var leases []*heartbeat.Lease
+		for _, r := range receipts {
+			ctx, l := sc.beat.Hold(context.Background(), r)
+			contexts, leases = append(contexts, ctx), append(leases, l)
+		}
+		leases[0].Settle()
+		pause(12 * time.Second) // renewed once
+		sc.server.Inject(sqsmodel.Fault{Action: "ChangeMessageVisibilityBatch", Code: "ServiceUnavailable"})
+		answer := make(chan error, 1)
+		leases[1].Release(0, func(err error) { answer <- err })
+		pause(time.Second)
+		sc.beat.Close()
+		for i, ctx := range contexts {
+			if !errors.Is(context.Cause(ctx), heartbeat.ErrSettled) {
+				t.Errorf("the context of lease %d ended with %v", i, context.Cause(ctx))
+			}
+		}
+		select {
+		case err := <-answer:
+			if !errors.Is(err, heartbeat.ErrSettled) {
+				t.Errorf("the release heard %v", err)
+			}
+		default:
+			t.Error("the release heard nothing")
+		}
+		if n := sc.beat.Stats().Held; n != 0 {
+			t.Errorf("%d held after Close", n)
+		}
+	})
+}

@@ -11,22 +11,25 @@ import (
 
 // Lease is the hold on one received message. Its methods are safe for concurrent use.
 //
-// One goroutine, keep, decides everything that time decides: when a renewal is due, when the holder is
-// told of the ceiling, when the lease has run out. Calls report back by changing the state under mu and
-// waking it.
+// A goroutine of its own, turn, decides everything that time decides: when a renewal is due, when the holder is
+// told of the ceiling, when the lease has run out. It is there whenever there is something to decide, never twice, and
+// not in between: a parked goroutine would take several times the memory of the lease. Calls report back by changing the
+// state under mu and poking it.
 type Lease struct {
 	h      *Heartbeat
 	cancel context.CancelCauseFunc
 	id     string
 	owner  any
 
+	next, previous *Lease // among those that are held; the heartbeat's mutex guards them
+
 	index   int       // place in the batcher's heap, -1 outside; the batcher's mutex guards both
 	leaveBy time.Time // latest moment to wait for company
 
 	mu         sync.Mutex
-	kept       bool          // its goroutine has begun
-	wake       chan struct{} // then; capacity 1: something changed, look again
-	timer      *time.Timer   // pokes when time changes something
+	turning    bool        // its goroutine is there
+	again      bool        // something changed meanwhile: look again
+	timer      *time.Timer // starts it when time changes something
 	handle     string
 	generation int       // counts handles: an answer about an older one says nothing about this one
 	granted    time.Time // when the current lease began
@@ -198,7 +201,6 @@ func (l *Lease) finish(reason error) (inCall chan struct{}, before error) {
 	if pending {
 		l.h.batch.withdraw(l)
 	}
-	l.poke()
 	answer()
 	return inCall, before
 }
@@ -231,54 +233,53 @@ func (l *Lease) Release(d time.Duration, done func(error)) {
 	l.poke()
 }
 
-// begin starts the lease, under mu; its goroutine begins when time first changes something.
+// begin starts the lease, under mu.
 func (l *Lease) begin() {
-	l.timer = time.AfterFunc(time.Until(l.nextLookLocked()), l.poke)
+	l.timer = time.AfterFunc(time.Until(l.nextLookLocked()), l.turn)
 }
 
-// poke makes keep look at the state again, and begins it if it hasn't.
+// poke says that the state has changed: what is due now is done now, and the rest when its time has come.
 func (l *Lease) poke() {
 	l.mu.Lock()
-	kept, over := l.kept, l.ended != nil
-	l.mu.Unlock()
+	defer l.mu.Unlock()
 	switch {
-	case kept:
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
-	case !over:
-		go l.keep()
+	case l.ended != nil:
+	case l.turning:
+		l.again = true
+	default:
+		l.waitLocked()
 	}
 }
 
-// keep is the message's own goroutine. Its stack is small on purpose: there can be a hundred thousand.
-func (l *Lease) keep() {
+// waitLocked has the lease's goroutine come when time next changes something.
+func (l *Lease) waitLocked() {
+	if wait := time.Until(l.nextLookLocked()); wait > 0 {
+		l.timer.Reset(wait)
+	} else {
+		go l.turn()
+	}
+}
+
+// turn is the message's own goroutine.
+func (l *Lease) turn() {
 	if !l.claim() {
 		return
 	}
 	defer l.h.leases.Done()
-	for !l.look() {
-		l.timer.Reset(time.Until(l.nextLook()))
-		select {
-		case <-l.wake:
-		case <-l.h.ctx.Done():
-			l.finish(ErrSettled)
-		}
+	for !l.look() && !l.rest() {
 	}
-	l.timer.Stop()
 }
 
 // claim makes the goroutine that asks the lease's own; false when it has one, or is over.
 func (l *Lease) claim() bool {
 	l.mu.Lock()
-	if l.kept || l.ended != nil {
+	if l.ended != nil || l.turning {
+		l.again = l.turning
 		l.mu.Unlock()
 		return false
 	}
-	l.kept = l.h.enter()
-	l.wake = make(chan struct{}, 1)
-	closed := !l.kept
+	l.turning = l.h.enter()
+	closed := !l.turning
 	l.mu.Unlock()
 	if closed {
 		l.finish(ErrSettled)
@@ -286,20 +287,31 @@ func (l *Lease) claim() bool {
 	return !closed
 }
 
+// rest ends the goroutine until there is something to do again; false when there is already.
+func (l *Lease) rest() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.ended != nil:
+	case l.again || time.Until(l.nextLookLocked()) <= 0:
+		l.again = false
+		return false
+	default:
+		l.turning = false
+		l.waitLocked()
+	}
+	return true
+}
+
 // endLocked ends the lease for a reason.
 func (l *Lease) endLocked(reason error) {
 	l.ended = reason
 	l.timer.Stop()
+	l.h.delist(l)
 	l.h.count.held.Add(-1)
 }
 
-// nextLook is when time alone changes something.
-func (l *Lease) nextLook() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.nextLookLocked()
-}
-
+// nextLookLocked is when time alone changes something.
 func (l *Lease) nextLookLocked() time.Time {
 	next := l.deadline
 	if due, ok := l.dueLocked(); ok && due.Before(next) {
@@ -413,7 +425,6 @@ func (l *Lease) lose(cause error) {
 	l.mu.Unlock()
 	l.h.batch.withdraw(l)
 	l.cancel(cause)
-	l.poke()
 	answer()
 }
 
