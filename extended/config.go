@@ -133,7 +133,7 @@ type Config struct {
 	PartSize int64
 
 	// PartsInFlight is how many parts of one stream travel at once. From 1 to 64; default 5. A stream needs about
-	// PartsInFlight × PartSize of memory when it is read, and two parts more when it is sent: 25 and 35 MiB by default.
+	// (PartsInFlight + 2) × PartSize of memory: 35 MiB by default.
 	// More of them make it faster where S3 is far.
 	PartsInFlight int
 

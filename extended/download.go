@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"strconv"
 	"strings"
@@ -27,8 +26,7 @@ type download struct {
 	at      Pointer
 	part    int64
 	window  int // parts
-	sum     hash.Hash
-	want    string
+	sum     *checksum
 	cancel  context.CancelCauseFunc
 	stop    func() bool
 	release func()
@@ -48,12 +46,13 @@ type download struct {
 type buffer struct {
 	bytes []byte
 	n     atomic.Int64
+	sum   uint64 // of the bytes before n
 }
 
-func (p *payloads) newDownload(ctx context.Context, at Pointer, etag string, sum hash.Hash, want string, release func()) *download {
+func (p *payloads) newDownload(ctx context.Context, at Pointer, etag string, sum *checksum, release func()) *download {
 	ctx, cancel := context.WithCancelCause(ctx)
 	d := &download{
-		p: p, at: at, part: p.cfg.PartSize, window: p.cfg.PartsInFlight, sum: sum, want: want,
+		p: p, at: at, part: p.cfg.PartSize, window: p.cfg.PartsInFlight + readAhead, sum: sum,
 		cancel: cancel, release: release, ended: make(chan struct{}), filled: map[int64]*buffer{},
 	}
 	d.moved.L = &d.mu
@@ -61,6 +60,10 @@ func (p *payloads) newDownload(ctx context.Context, at Pointer, etag string, sum
 	go d.run(ctx, etag)
 	return d
 }
+
+// readAhead is how many parts more than travel may wait for the reader: else whoever has fetched one would wait for the
+// slowest of the others.
+const readAhead = 2
 
 // wake makes those who wait look at the context.
 func (d *download) wake() {
@@ -119,7 +122,7 @@ type straight struct {
 }
 
 // readMost is the most that is read before WriteAt hears of it.
-const readMost = 256 << 10
+const readMost = 128 << 10
 
 // WriteTo writes what it read to w, which passes it on to WriteAt.
 func (s *straight) WriteTo(w io.Writer) (written int64, err error) {
@@ -221,6 +224,7 @@ func (d *download) write(part int64, from int, p []byte) error {
 	if &p[0] != &b.bytes[from] { // else it was read to where it belongs
 		copy(b.bytes[have:], p[have-from:])
 	}
+	b.sum = d.sum.arrived(b.sum, b.bytes[have:from+len(p)])
 	d.mu.Lock()
 	b.n.Store(int64(from + len(p)))
 	if d.pos/d.part == part {
@@ -297,7 +301,7 @@ func (d *download) endLocked() error {
 	if d.err != nil {
 		return d.failureLocked()
 	}
-	if !matches(d.sum, d.want) {
+	if !d.sum.matches() {
 		return failed("get", d.at, ErrChecksum)
 	}
 	return io.EOF
@@ -307,9 +311,7 @@ func (d *download) failureLocked() error { return verdict(failed("get", d.at, ex
 
 // advance moves the window.
 func (d *download) advance(read []byte) {
-	if d.sum != nil {
-		d.sum.Write(read)
-	}
+	d.sum.read(read)
 	d.p.stats.fetchedBytes.Add(int64(len(read)))
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -318,6 +320,8 @@ func (d *download) advance(read []byte) {
 	if d.pos/d.part > part || d.pos == d.at.Size {
 		b := d.filled[part]
 		delete(d.filled, part)
+		d.sum.joined(b.sum, b.n.Load())
+		b.sum = 0
 		b.n.Store(0)
 		d.free = append(d.free, b)
 		d.moved.Broadcast()

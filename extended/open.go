@@ -1,20 +1,12 @@
 package extended
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"hash"
-	"hash/crc32"
-	"hash/crc64"
 	"io"
 	"strings"
 	"sync"
-
-	"crypto/sha1"
-	"crypto/sha256"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -32,7 +24,7 @@ var errNoMiddleware = errors.New("extended: the message's payload is in S3, and 
 // stream when it ends. The stream must be closed; it isn't for concurrent use.
 //
 // What is up to [Config.PartSize] is fetched at once. What is larger is fetched in parts, PartsInFlight at a time and never
-// further ahead of the reader, so that memory is PartsInFlight × PartSize whatever its size; that much of
+// more than two parts further ahead of the reader, so that memory is (PartsInFlight + 2) × PartSize whatever its size; that much of
 // [Config.MemoryBudget] is the stream's until it is closed, and Open waits for it. A handler that
 // opens a second stream before it has closed the first can wait for itself: give the budget room for both, or a timeout.
 //
@@ -87,7 +79,7 @@ func (p *payloads) openCounted(ctx context.Context, at Pointer, err error) (io.R
 func (p *payloads) open(ctx context.Context, at Pointer) (io.ReadCloser, error) {
 	room := at.Size
 	if parts := (at.Size + p.cfg.PartSize - 1) / p.cfg.PartSize; parts > 1 {
-		room = min(parts, int64(p.cfg.PartsInFlight)) * p.cfg.PartSize
+		room = min(parts, int64(p.cfg.PartsInFlight)+readAhead) * p.cfg.PartSize
 	}
 	if err := p.budget.acquire(ctx, room); err != nil {
 		return nil, failed("get", at, err)
@@ -132,8 +124,7 @@ func (p *payloads) openLarge(ctx context.Context, at Pointer, release func()) (i
 	if err != nil {
 		return nil, failed("get", at, err)
 	}
-	sum, want := wholeSum(head)
-	return p.newDownload(ctx, at, aws.ToString(head.ETag), sum, want, release), nil
+	return p.newDownload(ctx, at, aws.ToString(head.ETag), wholeSum(head), release), nil
 }
 
 // head asks for the object's size, version and checksum.
@@ -164,36 +155,4 @@ func (p *payloads) whichIsMissing(ctx context.Context, at Pointer, err error) er
 		return fmt.Errorf("the object came while it was asked for: %v", err)
 	}
 	return again
-}
-
-// wholeSum is S3's checksum of the whole object, if it has one. One that was made of the parts' can't be checked without
-// knowing the parts.
-func wholeSum(head *s3.HeadObjectOutput) (hash.Hash, string) {
-	if head.ChecksumType == s3types.ChecksumTypeComposite {
-		return nil, ""
-	}
-	switch {
-	case head.ChecksumCRC32 != nil:
-		return crc32.NewIEEE(), *head.ChecksumCRC32
-	case head.ChecksumCRC32C != nil:
-		return crc32.New(crc32.MakeTable(crc32.Castagnoli)), *head.ChecksumCRC32C
-	case head.ChecksumCRC64NVME != nil:
-		return crc64.New(crc64.MakeTable(crc64NVME)), *head.ChecksumCRC64NVME
-	case head.ChecksumSHA256 != nil:
-		return sha256.New(), *head.ChecksumSHA256
-	case head.ChecksumSHA1 != nil:
-		return sha1.New(), *head.ChecksumSHA1
-	}
-	return nil, ""
-}
-
-const crc64NVME = 0x9a6c9329ac4bc9b5 // the polynomial, reversed
-
-// matches compares a finished sum with S3's text of it.
-func matches(sum hash.Hash, want string) bool {
-	if sum == nil {
-		return true
-	}
-	text, err := base64.StdEncoding.DecodeString(want)
-	return err != nil || bytes.Equal(text, sum.Sum(nil)) // a text that can't be read says nothing
 }

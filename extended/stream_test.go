@@ -50,7 +50,7 @@ func (w *world) stream(c *extended.Client, r io.Reader) (*sqs.SendMessageOutput,
 func TestStreamsOfEverySizeArrive(t *testing.T) {
 	each(t, map[string]int{
 		"nothing": 0, "one byte": 1, "at the threshold": 262_144, "above it": 262_145, "a part": 5 * mib, "a part less one": 5*mib - 1, "a part and one": 5*mib + 1,
-		"more than the window": 16*mib + 12_345,
+		"more than the window": 31*mib + 12_345,
 	}, func(w *world, n int) {
 		c := w.client(extended.Config{Stream: true, PartsInFlight: 2})
 		payload := pattern(n)
@@ -67,7 +67,7 @@ func TestStreamsOfEverySizeArrive(t *testing.T) {
 			if err != nil || string(got) != payload {
 				w.t.Errorf("read %d bytes, %v; the same: %v", len(got), err, string(got) == payload)
 			}
-			if n > 5*mib && c.Stats().InMemory > 10*mib {
+			if n > 5*mib && c.Stats().InMemory > 20*mib {
 				w.t.Errorf("%d bytes of the budget", c.Stats().InMemory)
 			}
 			return nil
@@ -308,14 +308,14 @@ func TestADownloadThatFailsSaysSoAtItsFirstMissingByte(t *testing.T) {
 func TestAStreamEndsWithItsContextAndCanBeLeft(t *testing.T) {
 	bubble(t, func(w *world) {
 		c := w.client(extended.Config{Stream: true, PartsInFlight: 2})
-		m := w.pointed(c, pattern(16*mib))
+		m := w.pointed(c, pattern(31*mib))
 		left, err := c.Open(context.Background(), m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // the window is full
-		if n := len(w.s3.called("GetObject")); n != 2 {
-			t.Errorf("%d ranges were asked for before anybody read, want the window's 2", n)
+		if n := len(w.s3.called("GetObject")); n != 4 {
+			t.Errorf("%d ranges were asked for before anybody read, want the window's 4", n)
 		}
 		if err := left.Close(); err != nil {
 			t.Error(err)
@@ -339,7 +339,7 @@ func TestAStreamEndsWithItsContextAndCanBeLeft(t *testing.T) {
 
 func TestOpenStreamsWaitForRoom(t *testing.T) {
 	bubble(t, func(w *world) {
-		c := w.client(extended.Config{Stream: true, PartsInFlight: 2, MemoryBudget: 15 * mib})
+		c := w.client(extended.Config{Stream: true, PartsInFlight: 2, MemoryBudget: 25 * mib})
 		m := w.pointed(c, pattern(11*mib))
 		first, err := c.Open(context.Background(), m)
 		if err != nil {
@@ -359,7 +359,7 @@ func TestOpenStreamsWaitForRoom(t *testing.T) {
 			opened <- err
 		}()
 		synctest.Wait()
-		if s := c.Stats(); s.Waiting != 1 || s.InMemory != 10*mib {
+		if s := c.Stats(); s.Waiting != 1 || s.InMemory != 15*mib {
 			t.Errorf("%+v", s)
 		}
 		if err := first.Close(); err != nil {
