@@ -610,7 +610,7 @@ func TestSlowCallsKeepAShortLease(t *testing.T) {
 			for _, r := range sc.receive(25) {
 				sc.beat.Hold(context.Background(), r)
 			}
-			pause(10 * time.Minute)
+			pause(3 * time.Minute)
 			if s := sc.beat.Stats(); s.Lost != 0 || s.Failed != 0 || sc.lapsed() != 0 {
 				t.Errorf("visibility %v, calls of %v: %d lost, %d attempts failed, %d lapsed", visibility, visibility/4, s.Lost, s.Failed, sc.lapsed())
 			}

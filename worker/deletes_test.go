@@ -166,22 +166,22 @@ func TestCompletedMessagesStayHeldUntilTheyCanBeDeleted(t *testing.T) {
 		q := newQueueWithDLQ(t, 2, "VisibilityTimeout", "10")
 		fault.Action = deleteBatch
 		remove := q.Inject(fault)
-		ids := q.send(25)
+		ids := q.send(8)
 		var r runs
-		w := q.start(r.handler(succeed), worker.Config{Concurrency: 30})
-		time.Sleep(5 * time.Minute)
-		if s := w.Stats(); s.Unsettled != 25 || s.Held != 25 {
-			t.Errorf("%d unsettled, %d held during the outage, want 25 of each", s.Unsettled, s.Held)
+		w := q.start(r.handler(succeed), worker.Config{Concurrency: 10})
+		time.Sleep(time.Minute) // six times the visibility
+		if s := w.Stats(); s.Unsettled != 8 || s.Held != 8 {
+			t.Errorf("%d unsettled, %d held during the outage, want 8 of each", s.Unsettled, s.Held)
 		}
 		remove()
 		q.mustEmpty(20 * time.Second)
 		r.mustHaveRunOnce(t, ids)
-		q.mustHaveHappened(sqsmodel.Received, 25)
+		q.mustHaveHappened(sqsmodel.Received, 8)
 		if n := len(q.Queue(testDLQ).Messages); n != 0 {
 			t.Errorf("%d completed messages were dead-lettered", n)
 		}
 		q.mustWriteOnlyUnderLease()
-		if s := w.Stats(); s.Succeeded != 25 || s.Deleted != 25 || s.Failed != 0 || s.Undeleted != 0 || s.Lost != 0 {
+		if s := w.Stats(); s.Succeeded != 8 || s.Deleted != 8 || s.Failed != 0 || s.Undeleted != 0 || s.Lost != 0 {
 			t.Errorf("counted %d succeeded, %d deleted, %d failed, %d undeleted, %d lost", s.Succeeded, s.Deleted, s.Failed, s.Undeleted, s.Lost)
 		}
 		w.mustStop()
@@ -267,17 +267,17 @@ func TestAWorkerThatCannotDeleteStopsReceivingAtABound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := newQueue(t, "VisibilityTimeout", "30")
 		remove := q.Inject(sqsmodel.Fault{Action: deleteBatch, Code: "ServiceUnavailable"})
-		ids := q.send(1500)
+		ids := q.send(1100)
 		var r runs
 		w := q.start(r.handler(succeed), worker.Config{Concurrency: 20})
-		time.Sleep(10 * time.Minute)
+		time.Sleep(90 * time.Second) // three times the visibility
 		if s := w.Stats(); s.Unsettled != 1000 || s.Held > 1020 || s.Lost != 0 {
 			t.Errorf("%d unsettled, %d held, %d lost; want 1000, at most 1020, 0", s.Unsettled, s.Held, s.Lost)
 		}
 		remove()
 		q.mustEmpty(time.Minute)
 		r.mustHaveRunOnce(t, ids)
-		q.mustHaveHappened(sqsmodel.Received, 1500)
+		q.mustHaveHappened(sqsmodel.Received, 1100)
 		w.mustStop()
 	})
 }
